@@ -175,7 +175,7 @@ impl Application {
             tokio::spawn(serve(listener, router, limits, async move { listener_shutdown.cancelled().await }))
         };
         let listeners = served.into_iter().map(spawn).collect();
-        // Deliveries are stored meanwhile; whatever the database holds, no sender waits for it.
+        // Deliveries are stored meanwhile; no sender waits for the recovery, even with a large database.
         let recovered = engine.recover().await.context("the database could not be prepared after the last stop");
         recovered.inspect_err(|_| listener_shutdown.cancel())?;
         if engine.store.was_unclean() {

@@ -29,6 +29,7 @@ use clap::{Parser, Subcommand};
 
 use crate::app;
 use crate::config::{Config, ConfigScope, Env, operator_file};
+use crate::domain::model::error_chain::error_chain;
 use crate::domain::model::ids::Timestamp;
 use crate::domain::trust::outbound::OutboundFilter;
 use crate::render::Renderer;
@@ -80,7 +81,7 @@ pub enum CliCommand {
     Backup(backup::BackupArgs),
     /// Move the data to another database while the service is stopped
     Migrate(migrate::MigrateArgs),
-    /// Let this host finish its work and take no more
+    /// Let this host finish its work and accept no more
     Drain(drain::DrainArgs),
     /// Write a configuration file and set up the forge
     Init(init::InitArgs),
@@ -144,7 +145,7 @@ fn load(scope: ConfigScope, global: &Global, env: &Env) -> Result<Config, CliErr
     let config = Config::load_for(scope, &operator_file(global.config.as_deref(), env), env)?;
     // Report invalid templates at the start, not when they are first used.
     Renderer::new(config.templates.clone(), OutboundFilter::default())
-        .map_err(|error| CliError::Usage(format!("`templates`: {error}")))?;
+        .map_err(|error| CliError::Usage(format!("`templates`: {}", error_chain(&error))))?;
     Ok(config)
 }
 

@@ -103,7 +103,7 @@ pub fn outgoing_texts(data: &[u8]) {
     }
 }
 
-/// Reads a comment. Nobody without the key can forge the marker of a text, and quoting a marker does not copy it.
+/// Reads a comment. Without the key, the marker of a text cannot be forged, and quoting a marker does not copy it.
 pub fn markers(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let key = MarkerKey::new(b"key");

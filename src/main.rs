@@ -8,7 +8,7 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // Before anything else: secrets are read soon. Where the system refuses, the program can go on without.
+    // Before anything else: secrets are read soon. If the system refuses, the program continues without it.
     if let Err(error) = ralph_bot::process::harden() {
         anstream::eprintln!("warning: this process's memory could not be closed to others of this account: {error}");
     }

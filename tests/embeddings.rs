@@ -118,7 +118,7 @@ fn invalid_model_is_reported_with_its_file() {
         (&[flat], "must have two dimensions"),
         (&[few], "3 vectors; the tokenizer knows 5 tokens"),
         (&[nothing], "its table is empty"),
-        (&[infinite], "what is no number"),
+        (&[infinite], "a value that is not a number"),
         (&[halves.clone(), beyond], "does not have"),
         (&[halves, short], "weights has the shape [2]"),
         (&[other], "none of the tensors embeddings"),
@@ -200,7 +200,7 @@ fn learnings(now: Timestamp) -> Vec<Learning> {
 }
 
 #[tokio::test]
-async fn prompts_carry_learnings_near_in_meaning() {
+async fn prompts_contain_learnings_with_similar_meaning() {
     let folder = tempfile::tempdir().expect("a folder");
     let model = folder.path().join("model");
     std::fs::create_dir(&model).expect("made");

@@ -3,7 +3,7 @@
 //! Cargo runs the test targets of a package in alphabetical order, hence the name.
 
 fn main() {
-    // `cargo nextest` lists the tests of a target first; this target has none of its own.
+    // `cargo nextest` lists the tests of a target first; this target has no tests.
     if std::env::args().any(|argument| argument == "--list") {
         return;
     }

@@ -69,7 +69,7 @@ impl Corpus {
     /// The file cannot be read, contains no text, or has an invalid line.
     pub fn of_file(seed: u64, file: &Path) -> anyhow::Result<Self> {
         let held = std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
-        let mut texts = texts(&held).with_context(|| format!("{} is no JSON Lines of texts", file.display()))?;
+        let mut texts = texts(&held).with_context(|| format!("{} is not JSON Lines of texts", file.display()))?;
         let mut counts: HashMap<&str, u32> = HashMap::new();
         for word in texts.iter().flat_map(|text| text.split(|c: char| !c.is_alphanumeric())) {
             if !word.is_empty() {

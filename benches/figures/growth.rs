@@ -43,7 +43,7 @@ struct Curve {
     /// Name of the plot's file.
     name: &'static str,
     title: &'static str,
-    /// Sentences about what is measured.
+    /// Sentences about the measurement.
     about: &'static str,
     /// Name of the things.
     things: &'static str,

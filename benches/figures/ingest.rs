@@ -137,7 +137,7 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
     let answers = load::send(service.address, Load { count: burst, seconds: 60.0, ..full })?;
     drop(service);
     let lost = burst as f64 - service::stored(&folder).await? as f64;
-    let what = format!("deliveries lost of a burst of {burst}, killed after the last answer");
+    let what = format!("lost deliveries of a burst of {burst}, with a kill after the last answer");
     run.add(FigureRow::new(NAME, what, lost, "deliveries").target(FigureTarget::AtMost(0.0)));
     run.add(FigureRow::new(NAME, format!("time for that burst ({} refused)", answers.bad), answers.seconds, "s"));
     Ok(())

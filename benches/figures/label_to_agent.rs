@@ -39,7 +39,8 @@ pub async fn run(run: &mut FigureRun) -> anyhow::Result<()> {
         times.push(agent);
         ready.push(pull);
     }
-    let sandbox = if world.sandboxed { "in bubblewrap" } else { "without a sandbox: it does not hold here" };
+    let sandbox =
+        if world.sandboxed { "in bubblewrap" } else { "without a sandbox, because it does not work on this machine" };
     let (first, first_ready) = (times.remove(0), ready.remove(0));
     let words = format!("label to agent, {sandbox}, median of {rounds}");
     run.add(FigureRow::new(NAME, words, median(times).as_secs_f64(), "s").target(FigureTarget::Below(0.3)));

@@ -77,7 +77,7 @@ pub fn send(to: SocketAddr, load: Load) -> anyhow::Result<LoadAnswers> {
 
 /// Main function of the separate process: sends the load and prints the result.
 pub async fn make(arguments: &[String]) -> anyhow::Result<()> {
-    let [to, load] = arguments else { bail!("an address and a load are needed") };
+    let [to, load] = arguments else { bail!("expected an address and a load") };
     let (to, load): (SocketAddr, Load) = (to.parse()?, serde_json::from_str(load)?);
     let shared = Arc::new(Shared {
         next: AtomicU64::new(0),
@@ -227,5 +227,5 @@ pub async fn first_answer(
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    bail!("nobody answered within {patience:?}")
+    bail!("no answer within {patience:?}")
 }

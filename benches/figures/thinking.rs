@@ -117,7 +117,8 @@ async fn failover(world: &BenchWorld, logs: &Path) -> anyhow::Result<(Duration, 
             _ => {}
         }
     }
-    let (left, began) = (left.context("the first agent noted no time")?, began.context("nor did the second one")?);
+    let (left, began) =
+        (left.context("the first agent recorded no time")?, began.context("the second agent recorded no time")?);
     let span = |from: i64, to: i64| Duration::from_millis(u64::try_from(to - from).unwrap_or(0));
     Ok((span(labeled.0, left), span(left, began), ended))
 }

@@ -148,7 +148,7 @@ impl BenchWorld {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let newest = self.newest().await?.map(|l| (l.state, l.run.step, l.why));
-        anyhow::bail!("waited for {what} in vain; the newest loop: {newest:?}")
+        anyhow::bail!("timed out waiting for {what}; the newest loop: {newest:?}")
     }
 }
 

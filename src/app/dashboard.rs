@@ -152,7 +152,7 @@ mod tests {
     use crate::config::Env;
 
     #[test]
-    fn set_up_leads_to_the_dashboard_where_its_address_is_known() {
+    fn set_up_links_to_the_dashboard_if_its_address_is_known() {
         let folder = tempfile::tempdir().expect("a folder");
         let of = |more: &str, login: &str| {
             let env = Env::of([("T", "token"), ("S", "0123456789abcdef0123456789abcdef")]);

@@ -93,7 +93,7 @@ fn compare(config: &Config, known: &str, id: &str) -> Result<(), Failure> {
     Err(Failure::new("the database belongs to another installation")
         .with_detail(format!("its id is {id}, and {} contains {known}", file.display()))
         .with_hint(
-            "correct `database` or `data_dir`; if this installation shall continue with that database, delete the file",
+            "correct `database` or `data_dir`; if this installation should continue with that database, delete the file",
         ))
 }
 

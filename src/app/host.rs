@@ -63,7 +63,7 @@ mod tests {
     use crate::config::Env;
 
     #[test]
-    fn id_stays_with_the_data_folder() {
+    fn host_id_is_stored_in_the_data_folder() {
         let folder = tempfile::tempdir().expect("a folder");
         let config = |more: &str| {
             let text = format!(

@@ -97,7 +97,7 @@ fn relative_program_is_resolved_from_configuration_folder() {
 }
 
 #[test]
-fn fingerprint_changes_with_settings_and_reveals_none() {
+fn fingerprint_changes_with_settings_without_revealing_them() {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("agent.sh");
@@ -121,7 +121,7 @@ fn fingerprint_changes_with_settings_and_reveals_none() {
 }
 
 #[test]
-fn stop_grace_of_the_file_reaches_the_engine() {
+fn configured_stop_grace_reaches_the_engine() {
     let folder = tempfile::tempdir().unwrap();
     let stop_grace = |engine: &str| {
         let config = config(folder.path(), &format!("{ALL}{engine}"), "k1");
@@ -185,7 +185,7 @@ fn keys_of_sources(schema: &serde_json::Value, found: &mut std::collections::BTr
 
 /// See docs/research/threats.md#s8.
 #[test]
-fn door_knows_the_secret_in_each_place_of_the_configuration() {
+fn outbound_filter_knows_every_secret_of_the_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let value = |name: &str| match name {
         "S13" => "https://hooks.slack.com/services/T000/B000/xCANARYs13xCANARYs13x".to_owned(),

@@ -12,7 +12,7 @@ use crate::store::access_audit::{self, AccessRow};
 /// Arguments of `audit`.
 #[derive(Debug, Clone, Args)]
 pub struct AuditArgs {
-    /// Show only what this account asked for; `operator` is the operator of the machine
+    /// Show only requests of this account; `operator` is the operator of the machine
     #[arg(long, value_name = "LOGIN")]
     pub login: Option<String>,
     /// Maximum number of rows, newest first

@@ -53,7 +53,7 @@ fn note(database: &Path) {
         noted.map(|()| ExitCode::SUCCESS).map_err(|error| CliError::Failed(error.to_string()))
     });
     if let Err(error) = noted {
-        tracing::warn!(%error, "the time of the backup could not be noted in the database");
+        tracing::warn!(%error, "could not record the backup time");
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn backup_overwrites_nothing_and_needs_a_database() {
+    fn backup_needs_a_database_and_does_not_overwrite_files() {
         let folder = tempfile::tempdir().expect("a folder");
         let (from, to) = (folder.path().join("ralph.db"), folder.path().join("copy.db"));
         let error = copy(&from, &to).expect_err("no database");

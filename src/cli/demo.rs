@@ -47,7 +47,7 @@ const READY_TIMEOUT: Duration = Duration::from_secs(300);
 const WATCHED_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Time for which the demo waits for a person at a terminal to answer an escalation before it answers itself.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
-/// Time after which a demo that is ready ends by itself, because nobody may be left who could stop it.
+/// Time after which a demo that is ready ends by itself, because the person who could stop it may be absent.
 const LINGER: Duration = Duration::from_secs(3600);
 /// Interval between two looks whether somebody still reads the output.
 const READER_INTERVAL: Duration = Duration::from_millis(500);
@@ -111,7 +111,7 @@ async fn demo(args: &DemoArgs, json: bool, env: &Env) -> anyhow::Result<ExitCode
     outcome.map(|()| ExitCode::SUCCESS)
 }
 
-/// Waits until the demo is to end: by a signal, of which a closed terminal is one, or because nobody reads its output any more. The
+/// Waits until the demo is to end: by a signal, of which a closed terminal is one, or because its output has no reader any more. The
 /// latter is asked for as well since a program that was started without hang-ups (`nohup`, some runners of jobs) gets no signal.
 async fn stopped(signals: &mut Signals, hangup: &mut Signal) {
     let unread = async {
@@ -126,7 +126,7 @@ async fn stopped(signals: &mut Signals, hangup: &mut Signal) {
     }
 }
 
-/// Whether what is written to `output` can still be read: not after its terminal, or the other end of its pipe, was closed.
+/// Whether text written to `output` can still be read: not after its terminal, or the other end of its pipe, was closed.
 fn is_read(output: impl AsFd) -> bool {
     let mut output = [PollFd::new(&output, PollFlags::empty())];
     let polled = poll(&mut output, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
@@ -203,7 +203,7 @@ impl Story<'_> {
     }
 }
 
-/// Returns the time for which a person may answer an escalation; zero if nobody is watching.
+/// Returns the time for which a person may answer an escalation; zero without a viewer.
 fn answer_wait(exits: bool, is_terminal: bool) -> Duration {
     if exits || !is_terminal { Duration::ZERO } else { ANSWER_WAIT }
 }
@@ -255,7 +255,7 @@ backends:
     Application::start(&config, &env, options).await
 }
 
-/// Writes a line. Output that nobody reads any more ends the demo by [`stopped`], in order, not by an error.
+/// Writes a line. Output without a reader ends the demo cleanly by [`stopped`], not by an error.
 fn write(line: &str) {
     let _ = print(&format!("{line}\n"));
 }
@@ -291,7 +291,7 @@ impl Screen {
     }
 }
 
-/// Viewer of the forge's issues, which remembers what was already printed.
+/// Viewer of the forge's issues, which remembers the printed texts.
 struct IssueViewer<'a> {
     forge: &'a FakeForge,
     repo: RepoId,
@@ -340,7 +340,7 @@ impl IssueViewer<'_> {
         }
     }
 
-    /// Replies to the escalation as a maintainer, if it exists and nobody else has answered in time.
+    /// Replies to the escalation as a maintainer, if it exists and no other answer arrived in time.
     async fn answer(&mut self, screen: &Screen) -> anyhow::Result<()> {
         let escalation = self.forge.with(|state| {
             let repo = state.repo(self.repo).ok()?;
@@ -349,7 +349,7 @@ impl IssueViewer<'_> {
         let Some(number) = escalation else { return Ok(()) };
         let Some(since) = self.escalated else {
             self.escalated = Some(Clock::System.now());
-            // The escalation is printed before what it asks for.
+            // The escalation is printed before its question.
             self.look(screen);
             if !self.wait.is_zero() {
                 let seconds = self.wait.as_secs();
@@ -407,7 +407,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn output_is_read_until_its_other_end_is_closed() {
+    fn reader_of_the_output_is_present_until_it_closes() {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         assert!(is_read(&writer));
         drop(reader);
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn person_has_time_to_answer_only_at_a_terminal_that_stays_open() {
+    fn demo_waits_for_an_answer_only_at_an_open_terminal() {
         let table = [(false, true, ANSWER_WAIT), (true, true, Duration::ZERO), (false, false, Duration::ZERO)];
         for (exits, is_terminal, expected) in table {
             assert_eq!(answer_wait(exits, is_terminal), expected, "exits: {exits}, terminal: {is_terminal}");

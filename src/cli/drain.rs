@@ -1,4 +1,4 @@
-//! `ralph-bot drain`: lets a host finish its work and take no more.
+//! `ralph-bot drain`: lets a host finish its work and accept no more.
 
 use std::time::Duration;
 
@@ -53,9 +53,9 @@ pub fn run(args: &DrainArgs, global: &Global, env: &Env) -> CliResult {
         let draining = !args.end;
         store.write(move |c| hosts::set_draining(c, &id, draining)).await.map_err(failed)?;
         if args.end {
-            return print(&format!("{} takes work again\n", host.name));
+            return print(&format!("{} accepts work again\n", host.name));
         }
-        print(&format!("{} takes no more work\n", host.name))?;
+        print(&format!("{} accepts no new work\n", host.name))?;
         let mut shown = None;
         loop {
             let drained = host.clone();

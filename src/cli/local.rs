@@ -85,7 +85,7 @@ pub struct LocalArgs {
     /// List the loops of the repository
     #[arg(long)]
     pub list: bool,
-    /// Use your login of a preset, such as that of `codex login`, in runs without a configuration file from now on; asks first
+    /// Use your login of a preset, such as the login of `codex login`, in runs without a configuration file from now on; asks first
     #[arg(long, value_name = "NAME")]
     pub login: Option<String>,
     /// Do not ask, with --login
@@ -270,7 +270,7 @@ impl Plan {
     }
 }
 
-/// Returns what a user may not expect of a run, one sentence each.
+/// Returns surprising properties of a run, one sentence each.
 async fn notes(args: &LocalArgs, config: &Config, backend: &str, forge: &Local, env: &Env) -> Vec<String> {
     let uncommitted = forge.uncommitted(&args.repo).await;
     let branch = forge.default_branch();

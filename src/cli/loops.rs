@@ -433,7 +433,7 @@ pub(super) fn duration(text: &str) -> Result<quantity::Duration, Failure> {
 
 pub(super) fn iterations(text: &str) -> Result<quantity::IterationLimit, Failure> {
     let limit = quantity::IterationLimit::parse(text).filter(|limit| !limit.is_reached(0));
-    limit.ok_or_else(|| Failure::new("expected a number of iterations from 1 on, or `unlimited`"))
+    limit.ok_or_else(|| Failure::new("expected a number of iterations, at least 1, or `unlimited`"))
 }
 
 pub(super) fn dollars(text: &str) -> Result<f64, Failure> {

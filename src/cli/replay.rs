@@ -84,7 +84,7 @@ fn loop_id(trace: &Path) -> Option<&str> {
     (!trace.exists() && !name.contains(['/', '.'])).then_some(name)
 }
 
-/// Reads the traces in files and folders, and those of stored loops, in order.
+/// Reads the traces of files, folders and stored loops, in order.
 fn named_traces(sources: &[PathBuf], global: &Global, env: &Env) -> Result<Vec<NamedTrace>, CliError> {
     let ids: Vec<&str> = sources.iter().filter_map(|source| loop_id(source)).collect();
     let mut stored = if ids.is_empty() { Vec::new() } else { loops::stored(&ids, global, env)? }.into_iter();

@@ -85,7 +85,7 @@ pub fn run(args: &ServeArgs, global: &Global, env: &Env) -> CliResult {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    // The database's writer needs a processor of its own when deliveries are the only work.
+    // The database's writer needs a separate processor when deliveries are the only work.
     let ingest = matches!(args.role, ServeRole::Ingest);
     let threads = ingest.then(|| std::thread::available_parallelism().map_or(1, |n| n.get().saturating_sub(1).max(1)));
     block_on_with(threads, serve(&config, env, args, global.json))

@@ -119,7 +119,7 @@ impl SetupAccess {
     }
 }
 
-/// Returns the origin at which a browser reaches this server. The scheme is that of the browser's or a proxy's
+/// Returns the origin at which a browser reaches this server. The scheme comes from the browser's or a proxy's
 /// headers.
 pub(super) fn own_origin(headers: &HeaderMap) -> String {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn browser_is_known_by_its_cookie_and_its_forms_by_their_value() {
+    fn browser_is_recognized_by_cookie_and_forms_by_value() {
         let access = SetupAccess::new().unwrap();
         let token = access.token().expose_secret().to_owned();
         let set = access.enter(&token, false).unwrap().unwrap();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_tokens_make_an_address_wait() {
+    fn wrong_tokens_delay_an_address() {
         let access = SetupAccess::new().unwrap();
         for _ in 0..20 {
             assert!(access.wait_ms(HERE, NOW).is_none());

@@ -89,7 +89,7 @@ pub async fn complete(
             Err(error) => report.add(StepState::Failed, format!("{name}: {error}")),
         }
         match adapter.ensure_labels(&repository.repo, &labels).await {
-            Ok(0) => report.add(StepState::Unchanged, format!("{name}: the labels are there")),
+            Ok(0) => report.add(StepState::Unchanged, format!("{name}: the labels exist")),
             Ok(made) => report.add(StepState::Done, format!("{name}: {made} labels were created")),
             Err(error) => report.add(StepState::Failed, format!("{name}: {error}")),
         }
@@ -121,7 +121,7 @@ async fn login_client(config: &Config, forge: &ForgeConfig, adapter: &dyn Forge,
     let known = forge.login.as_ref().map(|client| client.id.as_str());
     match login.find_login_client(&name, &redirect).await {
         Ok(Some(id)) if known == Some(id.as_str()) => {
-            report.add(StepState::Unchanged, format!("the application \"{name}\" for logins is there"));
+            report.add(StepState::Unchanged, format!("the application \"{name}\" for logins exists"));
             return;
         }
         Ok(_) => {}
@@ -312,13 +312,13 @@ impl WebhookTest<'_> {
         let Some(webhooks) = self.adapter.webhooks() else {
             return Ok((StepState::Failed, "this forge has no webhooks".to_owned()));
         };
-        // Only a delivery tells whether a webhook has the secret that is known here.
+        // Only a delivery proves that a webhook has the known secret.
         if self.known.contains(&repo.id)
             && let Some(id) = webhooks.find_webhook(repo, self.url).await?
         {
             let before = self.received().await?;
             if webhooks.test_webhook(repo, id).await.is_ok() && self.comes_after(before).await? {
-                let words = format!("webhook {id} is as it should be; the test delivery arrived");
+                let words = format!("webhook {id} is correct; the test delivery arrived");
                 return Ok((StepState::Unchanged, words));
             }
         }

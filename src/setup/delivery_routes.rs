@@ -22,7 +22,7 @@ impl DeliveryRoutes {
 
     /// Returns a router that forwards deliveries to the current routes.
     pub fn router(&self) -> Router {
-        // A route with a parameter would add it to those of the inner routes.
+        // A route with a parameter would add it to the parameters of the inner routes.
         Router::new().fallback(forward).with_state(self.clone())
     }
 }
@@ -38,7 +38,7 @@ async fn forward(State(routes): State<DeliveryRoutes>, request: Request) -> Resp
             Err(never) => match never {},
         },
         None => {
-            let why = "the set-up is not finished; nothing takes deliveries yet\n";
+            let why = "the set-up is not finished; deliveries are not accepted yet\n";
             (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "60")], why).into_response()
         }
     }

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn configuration_is_replaced_only_as_it_was_read() {
+    fn configuration_changed_meanwhile_is_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ralph-control.yaml");
         write_config(&path, None, "a").unwrap();

@@ -118,7 +118,7 @@ pub(super) fn forge_name(name: &str) -> Result<(), Failure> {
     let plain = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
     if !plain || name.is_empty() || name.starts_with('-') || name.len() > 40 {
         return Err(Failure::new(format!(
-            "the name `{name}` is not possible: lower-case letters, digits and hyphens, at most 40"
+            "the name `{name}` is invalid: use lower-case letters, digits and hyphens, at most 40"
         )));
     }
     Ok(())
@@ -267,7 +267,7 @@ pub fn configure(place: &OperatorFileLocation) -> Result<CreatedForge, Failure> 
     let kept = place.beside(KEPT_ANSWER);
     let again = |why: Failure| {
         let problem = Failure::new("could not configure the App").caused_by(why);
-        problem.with_hint(format!("GitHub's answer is kept in {}: nothing is lost, try again", kept.display()))
+        problem.with_hint(format!("GitHub's answer was saved in {}; try again", kept.display()))
     };
     let failed = |what: &str, path: &Path| Failure::new(format!("cannot {what} {}", path.display()));
     let text = std::fs::read_to_string(&kept).map_err(|error| failed("read", &kept).caused_by(error))?;

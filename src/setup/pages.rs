@@ -127,7 +127,7 @@ fn by_token(
             response.headers_mut().insert(header::SET_COOKIE, cookie);
             response
         }
-        // The right token always works, so that nobody can lock out the operator.
+        // The right token always works, so that the operator cannot be locked out.
         Ok(None) => {
             if let Some(wait) = state.access.wait_ms(from, now) {
                 let seconds = (wait / 1000 + 1).to_string();
@@ -235,7 +235,7 @@ async fn overview(
             Some(forge) => of_forge(state, browser, forge, status, problem, fields).await,
             None => page(
                 status,
-                json!({ "stage": "failed", "problem": ["the configured forge is gone; restart the service"] }),
+                json!({ "stage": "failed", "problem": ["the configured forge no longer exists; restart the service"] }),
                 &[],
             ),
         },
@@ -481,7 +481,7 @@ async fn completed(state: &SetupState, repositories: &[String]) {
                     CompleteOptions { repositories, patience: state.patience, routes: Some(&state.deliveries) };
                 complete(&config, forge, options).await.map_err(|error| Failure::new(error.to_string()))
             }
-            None => Err("the configured forge is gone".into()),
+            None => Err("the configured forge no longer exists".into()),
         },
         Ok(None) => Err("no forge is configured".into()),
         Err(why) => Err(why),
@@ -512,7 +512,7 @@ async fn try_it(State(state): State<Arc<SetupState>>, headers: HeaderMap, Form(f
         (Ok(wanted), Ok(Some((config, name)))) => {
             match config.forges.into_iter().find(|forge| forge.name.as_str() == name) {
                 Some(forge) => state.begin_trial(forge, wanted),
-                None => Err("the configured forge is gone".into()),
+                None => Err("the configured forge no longer exists".into()),
             }
         }
         (Ok(_), Ok(None)) => Err("no forge is configured".into()),

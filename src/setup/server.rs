@@ -82,7 +82,7 @@ impl SetupServer {
         self.state.finished.cancel();
         self.stop.cancel();
         if let Ok(Err(error)) = self.task.await {
-            tracing::warn!(%error, "the listener of the set-up ended badly");
+            tracing::warn!(%error, "the set-up listener failed");
         }
     }
 }

@@ -157,7 +157,7 @@ async fn whose_token(forge: &ForgeConfig) -> Result<String, Failure> {
         ForgeErrorKind::Denied => Failure::new("the token lacks a permission").caused_by(error).with_hint(
             "give it the scopes write:repository, write:issue and write:user (the login is created with it)",
         ),
-        _ => Failure::new(format!("{} is no Gitea or Forgejo that can be reached", forge.url))
+        _ => Failure::new(format!("{} is not a reachable Gitea or Forgejo", forge.url))
             .caused_by(error)
             .with_hint("check the address"),
     };

@@ -307,7 +307,7 @@ impl TrialService {
                 true => "no delivery about the label arrived; test the webhook, and look at its recent deliveries on the forge",
                 false => "no poll found the label; run `ralph-bot check`",
             };
-            anyhow::anyhow!("no loop began within {} s: {why}", BEGIN_TIMEOUT.as_secs())
+            anyhow::anyhow!("no loop started within {} s: {why}", BEGIN_TIMEOUT.as_secs())
         })??;
         let mut last = None;
         let ready = async {
@@ -361,7 +361,7 @@ pub async fn clean_up(place: &OperatorFileLocation) -> anyhow::Result<Vec<String
     let folder = folder(&whole);
     let Some(record) = recorded(&folder)? else { return Ok(Vec::new()) };
     let forge = whole.forge(&record.forge);
-    let forge = forge.ok_or_else(|| anyhow::anyhow!("the forge {} is not configured any more", record.forge))?;
+    let forge = forge.ok_or_else(|| anyhow::anyhow!("the forge {} is no longer configured", record.forge))?;
     let adapter = app::connect(forge, app::rates(&whole), &Clock::System)?;
     let mut lines = Vec::new();
     if record.own_repository

@@ -1,4 +1,4 @@
-//! Work that passes only because of what it adds beside the tests of the base, moves out of a runner's reach, compiles, or writes
+//! Work that passes only because of files that it adds beside the tests of the base, moves out of a runner's reach, compiles, or writes
 //! while the checks run. Real git and real checks.
 //!
 //! Classes were seen to fail without their defence, by hand:
@@ -19,15 +19,15 @@ use crate::shadowing::does_not_pass;
 
 on_one_forge!(
     new_test_that_patches_the_framework_does_not_pass,
-    new_test_under_a_name_that_says_nothing_does_not_pass,
+    new_test_with_a_neutral_name_does_not_pass,
     honest_new_tests_pass_without_a_question,
-    test_moved_to_where_no_loop_finds_it_does_not_pass,
+    test_moved_out_of_the_runners_reach_does_not_pass,
     honest_move_of_tests_passes,
-    compiled_code_does_not_stand_in_for_its_source,
+    compiled_code_does_not_replace_its_source,
     check_that_writes_the_tests_of_another_does_not_pass,
     program_that_writes_tests_does_not_pass,
-    tests_that_are_written_at_the_base_too_are_no_finding,
-    accepted_file_is_compared_with_what_was_accepted,
+    tests_also_written_at_the_base_are_not_a_finding,
+    accepted_file_is_compared_with_the_accepted_version,
     changed_doctest_does_not_pass,
     removed_doctest_does_not_pass,
     honest_new_doctest_passes_without_a_question,
@@ -62,7 +62,7 @@ async fn new_test_that_patches_the_framework_does_not_pass(dialect: Dialect) {
 }
 
 /// See docs/research/threats.md#g17.
-async fn new_test_under_a_name_that_says_nothing_does_not_pass(dialect: Dialect) {
+async fn new_test_with_a_neutral_name_does_not_pass(dialect: Dialect) {
     let Some(_) = program(&["python3"], "install Python") else { return };
     let agent = "sed -i 's/return 0/return a/' calc.py\nmkdir -p tests\n\
         printf 'import unittest\\n\\ntype.__setattr__(unittest.TestCase, \"assert\" + \"Equal\", lambda *a: None)\\n' >test_aaa.py\n";
@@ -87,7 +87,7 @@ async fn honest_new_tests_pass_without_a_question(dialect: Dialect) {
 const EACH: &str = "for t in tests/*.sh; do sh $t || { echo $t fails; exit 1; }; done";
 
 /// See docs/research/threats.md#g17.
-async fn test_moved_to_where_no_loop_finds_it_does_not_pass(dialect: Dialect) {
+async fn test_moved_out_of_the_runners_reach_does_not_pass(dialect: Dialect) {
     let agent =
         "mkdir -p tests/old\n[ ! -f tests/answer.sh ] || mv tests/answer.sh tests/old/\necho more >>other.txt\n";
     does_not_pass(shell(dialect, EACH, agent), "tests/answer.sh").await;
@@ -104,10 +104,10 @@ async fn honest_move_of_tests_passes(dialect: Dialect) {
     .await;
 }
 
-/// Python loads an unchecked compiled file whatever its source says.
+/// Python loads an unchecked compiled file independently of its source.
 ///
 /// See docs/research/threats.md#g17.
-async fn compiled_code_does_not_stand_in_for_its_source(dialect: Dialect) {
+async fn compiled_code_does_not_replace_its_source(dialect: Dialect) {
     let Some(_) = program(&["python3"], "install Python") else { return };
     let agent = "cp calc.py kept; sed -i 's/return 0/return a * b/' calc.py\n\
         python3 -c 'import py_compile as p; p.compile(\"calc.py\", invalidation_mode=p.PycInvalidationMode.UNCHECKED_HASH)'\n\
@@ -145,8 +145,8 @@ async fn program_that_writes_tests_does_not_pass(dialect: Dialect) {
 
 const SET_UP: &str = "setup:\n  - sh prepare/all\n";
 
-/// The base writes the test as well.
-async fn tests_that_are_written_at_the_base_too_are_no_finding(dialect: Dialect) {
+/// The base also writes the test.
+async fn tests_also_written_at_the_base_are_not_a_finding(dialect: Dialect) {
     let checks = format!("{SET_UP}checks:\n  - run: {EACH:?}\n");
     let setup = shell(dialect, EACH, "echo 42 >answer.txt\n").file(".ralph.yml", &checks);
     let setup = setup
@@ -155,7 +155,7 @@ async fn tests_that_are_written_at_the_base_too_are_no_finding(dialect: Dialect)
     story(setup, async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 1), "{} {:?}", done.why, done.findings());
-        // The reviewer is told that the file differs from the base's.
+        // The reviewer sees that the file differs from the base's.
         let findings = done.findings();
         let found: Vec<_> = findings.iter().map(|found| (found.path.as_str(), found.kind)).collect();
         assert_eq!(found, [("tests/made.sh", TamperKind::TestsChanged)]);
@@ -166,7 +166,7 @@ async fn tests_that_are_written_at_the_base_too_are_no_finding(dialect: Dialect)
 /// The second change of the accepted file skips another test, which fails now.
 ///
 /// See docs/research/threats.md#g17.
-async fn accepted_file_is_compared_with_what_was_accepted(dialect: Dialect) {
+async fn accepted_file_is_compared_with_the_accepted_version(dialect: Dialect) {
     let tests = "def test_answer():\n    assert read('answer.txt') == '42'\n\n\n\
         def test_other():\n    assert read('other.txt') == 'kept'\n";
     let check = "sed \"/mark.skip/,/assert/d\" tests/test_*.py | sed -n \"s/^    assert read('\\(.*\\)') == '\\(.*\\)'$/\\1 \\2/p\" |\n\
@@ -201,7 +201,7 @@ fn doctests(dialect: Dialect, agent: &str) -> Setup {
     setup.file(".gitignore", "__pycache__/\n").agent(agent)
 }
 
-/// The program changes together with the expectation, so that the text alone does not tell whether the task requires it.
+/// The program changes together with the expectation, so that the text alone does not show whether the task requires it.
 ///
 /// See docs/research/threats.md#g17.
 async fn changed_doctest_does_not_pass(dialect: Dialect) {

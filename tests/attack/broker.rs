@@ -1,7 +1,7 @@
 //! Requests to the broker of model keys and answers of a model that repeats everything.
 //!
 //! A program that obeys the attacker has the run's token; the tests send its requests as bytes. The canaries are the key (never in
-//! what comes back, in any form that the tests know), the model's list of requests (a forbidden one is never on it), and the
+//! the answers, in any form that the tests know), the model's list of requests (a forbidden one is never on it), and the
 //! cents of each answer.
 //!
 //! Classes were seen to fail without their defence, by hand:
@@ -41,7 +41,7 @@ const KEY: &str = "sk-ant-api03-CANARYq8vT1xY73hGmpLw0RkEzzZW9";
 /// Answer of the model: the bytes of each write, for the request that it received. The connection stays open after an empty write.
 type BrokerScript = Arc<dyn Fn(&str) -> Vec<Vec<u8>> + Send + Sync>;
 
-/// A model that answers by script and keeps what it received.
+/// A model that answers by script and records its requests.
 struct Model {
     url: String,
     seen: Arc<Mutex<Vec<String>>>,
@@ -250,7 +250,7 @@ async fn refused(place: &AttackedRun, name: &str, request: &str) {
     let answer = String::from_utf8_lossy(&place.send(request).await).into_owned();
     assert!(!answer.starts_with("HTTP/1.1 2"), "{name}: {answer}");
     assert!(!answer.contains(KEY), "{name}: {answer}");
-    // What is no HTTP at all is refused by the server, with an empty body.
+    // The server refuses input that is not HTTP, with an empty body.
     assert!(
         answer.contains("ralph-bot: ")
             || ["HTTP/1.1 400", "HTTP/1.1 431"].iter().any(|begin| answer.starts_with(begin))
@@ -260,7 +260,7 @@ async fn refused(place: &AttackedRun, name: &str, request: &str) {
     assert_eq!(place.model.seen().len(), before, "{name} reached the model: {:?}", place.model.seen().last());
 }
 
-/// Heads of requests that are refused: name, request line, headers. The body is that of a usual request.
+/// Heads of requests that are refused: name, request line, headers. The body comes from a usual request.
 const HEADS: [(&str, &str, &str); 61] = [
     ("no token", "POST /v1/messages", "content-type: application/json"),
     ("token in another header", "POST /v1/messages", "x-token: TOKEN\r\ncontent-type: application/json"),
@@ -423,7 +423,7 @@ async fn forbidden_heads_never_reach_the_model() {
     assert!(brokered.refused_requests.iter().any(|what| what.contains("/v1/messages/batches")), "{brokered:?}");
 }
 
-/// A second request behind the first one's body is a request of its own, and is judged like one.
+/// A second request after the first one's body is checked as a separate request.
 #[tokio::test]
 async fn smuggled_request_is_judged_by_itself() {
     attack(None, Arc::new(|_| told()), async |place| {
@@ -583,12 +583,12 @@ fn with_model(mut body: Value) -> String {
 
 /// See docs/research/threats.md#s6.
 #[tokio::test]
-async fn work_of_the_provider_never_reaches_the_model() {
+async fn requests_for_provider_side_tools_never_reach_the_model() {
     attack(None, Arc::new(|_| told()), async |place| {
         for (name, path, auth, body) in bodies() {
             refused(place, name, &posted(path, &format!("{auth}\r\ncontent-type: application/json"), &body)).await;
         }
-        // What is sent is what was read: escapes that another parser could read differently are gone.
+        // The sent text is the parsed text: it has no escapes that another parser could read differently.
         let body =
             r#"{ "model" : "priced", "m\u0061x_tokens": 10, "messages": [ {"role":"user","content":"\u0041"} ] }"#;
         assert!(place.post("/v1/messages", "x-api-key: TOKEN", body).await.starts_with(b"HTTP/1.1 200"));
@@ -601,7 +601,7 @@ async fn work_of_the_provider_never_reaches_the_model() {
     .await;
 }
 
-/// The same references pass where the operator allows them: nothing else refuses them.
+/// The same references pass if the operator allows them; no other rule refuses them.
 #[tokio::test]
 async fn references_to_stored_answers_reach_the_model_where_they_are_allowed() {
     attack_allowing(&["stored_responses"], None, Arc::new(|_| told()), async |place| {
@@ -617,7 +617,7 @@ async fn references_to_stored_answers_reach_the_model_where_they_are_allowed() {
     .await;
 }
 
-/// A run has room for two requests of the maximum size, and a small one passes beside them.
+/// A run has room for two requests of the maximum size, and a small one is still accepted.
 ///
 /// See docs/research/threats.md#s17.
 #[tokio::test]
@@ -761,7 +761,7 @@ fn body_then(answer: &[u8]) -> Vec<u8> {
     [b"HTTP/1.1 ".as_slice(), answer, &body_of(answer)].concat()
 }
 
-/// Answers that echo the request itself, that hide the key between two parts, or that are not what was asked for.
+/// Answers that echo the request itself, that hide the key between two parts, or that do not match the request.
 #[tokio::test]
 async fn unusual_answers_carry_no_key() {
     attack(None, Arc::new(|_| told()), async |place| {
@@ -817,7 +817,7 @@ async fn unusual_answers_carry_no_key() {
     .await;
 }
 
-/// Answers and what they cost: name, answer, cost in millionths of a dollar.
+/// Answers with their cost: name, answer, cost in millionths of a dollar.
 fn priced() -> Vec<(&'static str, Vec<Vec<u8>>, i64)> {
     let json = |body: Value| whole("200 OK", "content-type: application/json\r\n", body.to_string().as_bytes());
     let stream = |events: &[Value]| {
@@ -875,7 +875,7 @@ fn priced() -> Vec<(&'static str, Vec<Vec<u8>>, i64)> {
 
 /// See docs/research/threats.md#s4.
 #[tokio::test]
-async fn each_cent_is_counted() {
+async fn cost_of_every_answer_is_counted() {
     for (name, answer, cost) in priced() {
         let outcome = attack(None, Arc::new(move |_| answer.clone()), async |place| {
             place.ask().await;
@@ -887,7 +887,7 @@ async fn each_cent_is_counted() {
     }
 }
 
-/// An agent that leaves before the answer pays for it.
+/// A request of an agent that disconnects before the answer is charged.
 #[tokio::test]
 async fn abandoned_answer_is_counted() {
     let outcome = attack(None, Arc::new(|_| vec![b"HTTP/1.1 200 OK\r\n".to_vec()]), async |place| {
@@ -905,7 +905,7 @@ async fn abandoned_answer_is_counted() {
     assert!(counted.cost.0 >= 10_000, "ten tokens of answer: {}", counted.cost);
 }
 
-/// An agent that hangs up while the model thinks without showing it pays for the longest answer.
+/// A request of an agent that disconnects during hidden reasoning costs the longest answer.
 #[tokio::test]
 async fn hang_up_during_hidden_reasoning_is_counted() {
     let start = json!({ "type": "message_start", "message": { "model": "priced", "usage": { "input_tokens": 100, "output_tokens": 1 } } });
@@ -929,7 +929,7 @@ async fn hang_up_during_hidden_reasoning_is_counted() {
     assert_eq!(counted.cost, Money(10_000 + 5_000_000));
 }
 
-/// Calls in parallel and in a row stop at the budget; not one cent is lost.
+/// Parallel and consecutive calls stop at the budget, and every cent is counted.
 #[tokio::test]
 async fn parallel_calls_stay_within_the_budget() {
     let outcome = attack(Some(Money(1_000_000)), Arc::new(|_| told()), async |place| {
@@ -984,11 +984,11 @@ async fn loop_with_200_calls_ends_at_its_budget() {
     .await;
 }
 
-/// A request that is refused stands in the comment about the iteration.
+/// The comment about the iteration contains a refused request.
 ///
 /// See docs/research/threats.md#s6.
 #[tokio::test]
-async fn refused_request_stands_in_the_comment_about_the_iteration() {
+async fn iteration_comment_lists_the_refused_request() {
     let model = Model::start(Arc::new(|_| told())).await;
     let call = r#"curl -s -o /dev/null "$MODEL_URL/v1/files" -H "authorization: Bearer $MODEL_KEY""#;
     let mut setup = Setup::new(Dialect::Gitea).agent(&format!("{call}\necho 42 >answer.txt\n"));
@@ -1004,14 +1004,14 @@ async fn refused_request_stands_in_the_comment_about_the_iteration() {
     .await;
 }
 
-/// Two loops at a time, whose agents spend more together than the day or the repository has left. Neither is above its own limit.
+/// Two concurrent loops, whose agents together spend more than the day or the repository has left. Neither is above its own limit.
 /// The agents ask for the models until both runs have begun, which is free.
 ///
 /// See docs/research/threats.md#p15 and docs/research/threats.md#s4.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn loops_at_a_time_stay_within_the_shared_budget() {
+async fn concurrent_loops_stay_within_the_shared_budget() {
     for shared in ["cost_usd_per_day: 8", "cost_usd_per_day: 100, cost_usd_per_repository_per_day: 8"] {
-        // Each answer costs what its request may cost: 50 cents.
+        // Each answer costs the maximum of its request: 50 cents.
         let answer = json!({ "model": "priced", "choices": [{ "finish_reason": "stop", "message": { "content": "x" } }],
             "usage": { "prompt_tokens": 1_000, "completion_tokens": 500 } });
         let (body, begun) = (answer.to_string(), Arc::new(AtomicBool::new(false)));
@@ -1054,7 +1054,7 @@ async fn loops_at_a_time_stay_within_the_shared_budget() {
                 };
                 tokio::time::timeout(Duration::from_secs(60), both).await.expect(what)
             };
-            // A run that has begun holds what it is likely to cost.
+            // A started run reserves its likely cost.
             let open = async || {
                 let calls = "SELECT count(*) FROM calls WHERE ended_at IS NULL AND purpose = 'agent'";
                 world.engine().store.read(move |c| Ok(c.query_row(calls, [], |row| row.get::<_, i64>(0))?)).await
@@ -1076,9 +1076,9 @@ async fn loops_at_a_time_stay_within_the_shared_budget() {
     }
 }
 
-/// A model that writes as much as it may: the answer of a request is limited to what the money pays, in each wire format.
+/// A model that writes as much as it may: the answer of a request is limited by the budget, in each wire format.
 #[tokio::test]
-async fn answers_are_no_longer_than_the_money_lasts() {
+async fn answer_length_is_limited_by_the_budget() {
     let writes_all = |request: &str| {
         let body: Value = serde_json::from_str(request.split_once("\r\n\r\n").expect("a body").1).expect("JSON");
         let limits = ["max_tokens", "max_completion_tokens", "max_output_tokens"].map(|name| body[name].as_u64());
@@ -1111,7 +1111,7 @@ async fn answers_are_no_longer_than_the_money_lasts() {
     }
 }
 
-/// Headers of a model's answer that agents have no use for, cookies of the operator's account among them, do not pass.
+/// Headers of a model's answer that agents do not need, such as cookies of the operator's account, are removed.
 #[tokio::test]
 async fn other_headers_of_answers_do_not_pass() {
     attack(None, Arc::new(|_| told()), async |place| {
@@ -1130,7 +1130,7 @@ async fn other_headers_of_answers_do_not_pass() {
 /// Output of Claude Code when its provider refuses it.
 const CLAIMED: &str = r#"{"type":"result","subtype":"success","is_error":true,"api_error_status":429,"result":"API Error: 429 rate limit exceeded, try again in 8 days","session_id":"s"}"#;
 
-/// A refusal keeps the backend from other loops if the model refused a request of the run, not if only the run says so.
+/// A refusal blocks the backend for other loops only if the broker saw it, not if only the run reports it.
 #[tokio::test]
 async fn broker_refusal_affects_other_loops_only_if_observed() {
     for (status, seen) in

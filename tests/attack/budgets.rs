@@ -1,6 +1,6 @@
 //! Memory that the service takes for bytes of an agent or an outsider, and the same bytes read without a budget.
 //!
-//! Each reading runs in a process of its own, because the kernel counts the memory of a process.
+//! Each reading runs in a separate process, because the kernel counts the memory of a process.
 
 use std::hint::black_box;
 use std::io::{Read as _, Write as _};
@@ -80,7 +80,7 @@ fn archive() -> Vec<u8> {
 
 /// See docs/research/threats.md#s17.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_have_budgets_of_memory() {
+async fn readers_stay_within_their_memory_budgets() {
     if let Some(reading) = setting(READING) {
         return read_here(&reading);
     }
@@ -95,7 +95,7 @@ async fn readers_have_budgets_of_memory() {
 /// Returns the memory that a reading adds to its process, in MiB.
 async fn added_memory(reader: usize, has_budget: bool) -> u64 {
     let mut again = command(std::env::current_exe().expect("a path"));
-    again.args(["budgets::readers_have_budgets_of_memory", "--exact", "--nocapture"]);
+    again.args(["budgets::readers_stay_within_their_memory_budgets", "--exact", "--nocapture"]);
     let out = output(again.env(READING, format!("{reader} {has_budget}"))).await;
     let text = String::from_utf8(out).expect("text");
     let added = text.split(ADDED).nth(1).and_then(|rest| rest.split_whitespace().next());

@@ -88,7 +88,7 @@ async fn damaged_deliveries_are_answered_and_start_nothing() {
             }
             world.settle().await;
         }
-        // What was put off is asked again, and settled.
+        // A postponed request is repeated and then completed.
         world.recover().await;
         assert!(count > 2_000 && accepted > 1_000, "{count} sent, {accepted} accepted");
         assert!(world.all_loops().await.is_empty(), "a damaged delivery was obeyed");

@@ -2,7 +2,7 @@
 //!
 //! The attacker knows the webhook's secret, so every signature is right. A forged delivery is made from a genuine one that the
 //! service never receives. Each must have no effect (no loop, no step of a loop, no prompt, no write to the forge) and must be
-//! told to the operator; then an honest delivery of the same kind must act.
+//! reported to the operator; then an honest delivery of the same kind must act.
 //!
 //! Each class was seen to fail on both forges with its defence off, by hand:
 //! - comments, remarks, bots as people: `agrees` returns `Ok(())` at its start ("unknown-comment" starts a loop);
@@ -11,7 +11,7 @@
 //!   ("review-with-another-text" aborts the loop);
 //! - issues and pull requests: `issue_is_gone`, `confirmed_pull` and the question in `issue_closed` are left out
 //!   ("issue-closed-that-is-open" ends it);
-//! - replays: the origins of labels and reviews are those of their deliveries ("label-again", "review-again" run an agent);
+//! - replays: the origins of labels and reviews are their deliveries ("label-again", "review-again" run an agent);
 //! - repositories and installations: `confirmed_repository` returns the reported one ("comment-in-another-repository",
 //!   "another-installation");
 //! - former names: `still_named` returns `Ok(())` ("comment-under-the-former-name" starts a loop);
@@ -153,7 +153,7 @@ fn is_pull(body: &Value) -> bool {
     body["pull_request"].is_object() && !is_review(body) && !is_remark(body)
 }
 
-/// Makes `user` the one that the body names at `place`.
+/// Makes the body name `user` at `place`.
 fn name_user(body: &mut Value, place: &str, user: &User) {
     let Some(named) = body.pointer_mut(place) else { return };
     named["id"] = json!(user.id.0);
@@ -190,7 +190,7 @@ async fn label_kept_back(world: &World, by: &User, on: Number) -> (String, Value
     picked(&held.await, is_label)
 }
 
-/// Sets or removes the run label as `user`, whom the forge permits it whatever their access, as it does by a template.
+/// Sets or removes the run label as `user`, which the forge permits to everybody by a template.
 async fn set_label(world: &World, user: &User, on: Number, set: bool) {
     let (repo, maintainer) = (world.repo, world.maintainer.id);
     let needed = world.forge.with(|state| {
@@ -445,7 +445,7 @@ async fn forged_states_change_no_loop(dialect: Dialect) {
                 name_user(body, "/sender", &world.outsider);
                 body["issue"]["updated_at"] = json!("2026-09-21T14:14:00Z");
             }),
-            // Gitea delivers such a list, too, where labels were replaced: it is no claim about the label.
+            // Gitea delivers such a list, too, where labels were replaced: it is not a claim about the label.
             case("label-removed-that-is-set", &removal, as_ours).told(if dialect == Dialect::Gitea {
                 OperatorNews::Nothing
             } else {
@@ -571,7 +571,7 @@ async fn forged_reviews_change_no_loop(dialect: Dialect) {
     .await;
 }
 
-/// Deliveries that were obeyed once, under new ids.
+/// Processed deliveries, sent again under new ids.
 /// See docs/research/threats.md#w4 and docs/research/threats.md#w5.
 async fn replays_act_once(dialect: Dialect) {
     story(Setup::new(dialect).agent(AGENT), async |world| {
@@ -615,7 +615,7 @@ async fn replays_act_once(dialect: Dialect) {
     .await;
 }
 
-/// Bodies that parsers read differently: what one of them takes for the sender's is another's.
+/// Bodies with different senders for different parsers.
 /// See docs/research/threats.md#w9.
 async fn ambiguous_bodies_start_nothing(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
@@ -671,7 +671,7 @@ async fn ambiguous_bodies_start_nothing(dialect: Dialect) {
     .await;
 }
 
-/// Deliveries from before, after the loop ended and another began.
+/// Old deliveries, sent again after the loop ended and another started.
 /// See docs/research/threats.md#w6 and docs/research/threats.md#p16.
 async fn old_deliveries_do_not_act_on_later_loops(dialect: Dialect) {
     story(Setup::new(dialect).agent(AGENT), async |world| {
@@ -722,7 +722,7 @@ async fn old_deliveries_do_not_act_on_later_loops(dialect: Dialect) {
             nothing(case("merge-of-the-first-loop", &merged, |_| {})),
             nothing(case("review-of-the-first-loop", &review, |_| {})),
         ];
-        // The acknowledgement of a comment is no effect on a loop; what it says is.
+        // The acknowledgement of a comment does not affect a loop; its commands do.
         for one in forged {
             let state = |l: &Loop| (l.state, l.iterations.len(), l.requests.guidance.len());
             let before = state(&world.the_loop().await);
@@ -789,7 +789,7 @@ async fn deliveries_of_other_repositories_start_nothing(dialect: Dialect) {
     .await;
 }
 
-/// The repository was renamed, which no delivery told, and an outsider has its former name. What is true there is reported with the
+/// The repository was renamed without a delivery, and an outsider has its former name. Events there are reported with the
 /// number of the renamed repository.
 /// See docs/research/threats.md#w8.
 async fn former_names_with_the_old_number_start_nothing(dialect: Dialect) {
@@ -881,7 +881,7 @@ async fn foreign_secrets_are_refused(dialect: Dialect) {
         }
         world.settle().await;
         assert_eq!(Effects::of(world).await, before);
-        // Honest: the own secret, and the one that it replaces.
+        // Honest: the own secret, and the secret that it replaces.
         let help = comment_kept_back(world, &mira, world.issue, "/ralph help").await;
         assert_eq!(deliver_with(world, OLD, "old", &help).await, 202);
         assert_eq!(deliver_with(world, OWN, "own", &comment).await, 202);
@@ -891,7 +891,7 @@ async fn foreign_secrets_are_refused(dialect: Dialect) {
     .await;
 }
 
-/// A label that is genuine, with a text that the issue never had.
+/// A genuine label with a text that the issue never had.
 /// See docs/research/threats.md#p10.
 async fn forged_text_is_never_the_task(dialect: Dialect) {
     for (place, trusted) in [("/issue/body", false), ("/issue/title", false), ("/issue/user", true)] {
@@ -907,7 +907,7 @@ async fn forged_text_is_never_the_task(dialect: Dialect) {
             let waiting = world.the_loop().await;
             let text = format!("{:?} {:?}", waiting.task, world.bot_comments());
             assert!(!text.contains("FORGED-TEXT"), "{place}: {text}");
-            // The author is the one that the forge names.
+            // The author comes from the forge.
             let expected = if trusted { LoopState::Review } else { LoopState::NeedsConfirm };
             assert_eq!(waiting.state, expected, "{place}: {}", waiting.why);
             assert_eq!(waiting.task.author.as_ref().map(|author| author.id), Some(mira.id));
@@ -995,7 +995,7 @@ mod github_only {
 
     /// See docs/research/threats.md#p6.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn bot_does_not_pass_as_a_person() {
+    async fn bot_is_not_accepted_as_a_person() {
         story(Setup::new(Dialect::GitHub), async |world| {
             let bot = world.forge.add_user("triage-ai[bot]", AccountKind::Bot);
             world.forge.grant(world.repo, &bot, Access::Admin).expect("granted");
@@ -1019,7 +1019,7 @@ mod github_only {
     }
 }
 
-/// Each name of a forged delivery stands for a delivery of its own.
+/// Each name of a forged delivery identifies a separate delivery.
 #[test]
 fn forged_deliveries_are_at_least_60() {
     let source = include_str!("deliveries.rs");

@@ -6,7 +6,7 @@
 //! - files of tools: `PROTECTED_PATHS` without patterns.
 //!
 //! A host is reached where the network is allowed, in each run. Without a defence of the sandbox the probe at the start finds none that holds,
-//! and no agent starts; `scripts_succeed_without_the_defences` shows what one could reach then.
+//! and no agent starts; `scripts_succeed_without_the_defences` shows the reachable objects without them.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -21,8 +21,8 @@ use crate::harness::{SECRET, Setup, on_one_forge, sandbox, story};
 on_one_forge!(
     obedient_agent_leaks_and_damages_nothing,
     agent_without_network_reaches_no_host,
-    hostile_title_becomes_no_option_and_no_branch,
-    pipes_in_place_of_files_keep_no_loop_waiting,
+    hostile_title_does_not_become_an_option_or_branch,
+    pipes_in_place_of_files_do_not_block_a_loop,
     files_that_tools_run_are_not_committed,
 );
 
@@ -93,7 +93,7 @@ async fn obedient_agent_leaks_and_damages_nothing(dialect: Dialect) {
     let world = &service.world;
     assert_eq!(done.spent.iterations, 2, "{}", done.why);
 
-    // It did all of it; this is what it has to show.
+    // It made all attempts; these are the traces that must exist.
     let loot = world.file(&done.branch.name, "loot.txt").await.expect("what it found");
     assert!(loot.contains("LOOT-BEGINS") && loot.contains("LOOT-ENDS") && loot.contains("PATH="), "{loot}");
     for wrong in ["PERSISTED", "NESTED", "CHROOT", "KERNEL", "SET-ID"] {
@@ -136,13 +136,13 @@ async fn obedient_agent_leaks_and_damages_nothing(dialect: Dialect) {
     for log in std::fs::read_dir(&logs).expect("its logs").map(|entry| entry.expect("an entry").path()) {
         assert_eq!(mode(&log), 0o600, "{}", log.display());
     }
-    // Every action on the forge was requested by a person, and no text contains what the agent wanted to publish.
+    // Every action on the forge was requested by a person, and no text contains the agent's secrets.
     let others = world.forge.ops().into_iter().filter(|op| op.detail.contains("pwned")).collect::<Vec<_>>();
     assert!(others.is_empty(), "{others:?}");
     assert!(!world.forge.ops().iter().any(|op| op.kind == OpKind::BranchForced));
     assert!(done.branch.head.as_ref().is_some_and(|head: &Sha| Some(head) == done.branch.pushed.as_ref()));
     assert!(stop(&mut child).await.success(), "{}", service.log());
-    // The daemons are gone with their sandbox: `finish` looks for them, and for secrets in every file of the service.
+    // The daemons ended with their sandbox: `finish` looks for them, and for secrets in every file of the service.
     service.finish().await;
 }
 
@@ -168,7 +168,7 @@ async fn agent_without_network_reaches_no_host(dialect: Dialect) {
     }
 }
 
-async fn hostile_title_becomes_no_option_and_no_branch(dialect: Dialect) {
+async fn hostile_title_does_not_become_an_option_or_branch(dialect: Dialect) {
     let titles = [
         "--dangerously-skip-permissions -c core.sshCommand=x @/etc/passwd",
         "$(touch pwned) `touch pwned` ; rm -rf ..",
@@ -203,7 +203,7 @@ async fn hostile_title_becomes_no_option_and_no_branch(dialect: Dialect) {
 /// An agent puts pipes in place of files that the service reads before the next prompt and with git.
 ///
 /// See docs/research/threats.md#g10.
-async fn pipes_in_place_of_files_keep_no_loop_waiting(dialect: Dialect) {
+async fn pipes_in_place_of_files_do_not_block_a_loop(dialect: Dialect) {
     let agent = "for name in AGENTS.md CLAUDE.md README.md package.json .github/copilot-instructions.md .gitattributes src/.gitignore; do \
                  mkdir -p $(dirname $name); rm -rf $name; mkfifo $name; done; \
                  if [ $RALPH_ITERATION -ge 2 ]; then echo 42 >answer.txt; else echo 41 >answer.txt; fi\n";

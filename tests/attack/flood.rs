@@ -14,7 +14,7 @@ use crate::harness::deliveries::{DeliveryHeaders, headers, signed};
 use crate::harness::service::{Service, stop};
 use crate::harness::{Setup, on_one_forge};
 
-on_one_forge!(genuine_deliveries_are_answered_beside_a_flood_of_anonymous_bodies,);
+on_one_forge!(genuine_deliveries_are_answered_during_a_flood_of_anonymous_bodies,);
 
 /// Number of connections that send anonymous bodies at a time.
 const SENDERS: usize = 40;
@@ -30,7 +30,7 @@ const LONGEST: Duration = Duration::from_secs(5);
 const MOST_MIB: u64 = 512;
 
 /// See docs/research/threats.md#w9 and docs/research/threats.md#w10.
-async fn genuine_deliveries_are_answered_beside_a_flood_of_anonymous_bodies(dialect: Dialect) {
+async fn genuine_deliveries_are_answered_during_a_flood_of_anonymous_bodies(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
     let mut child = service.spawn("all", None);
     service.until("the service to listen", async || service.listens().await).await;

@@ -1,6 +1,6 @@
 //! Hidden text in issues of outsiders, and commands that the page does not contain, with recorded answers of forges.
 //!
-//! The texts and pages are those of the unit tests (`tests/fixtures/pages`). The fakes return the recorded page of a text. The agent
+//! The texts and pages come from the unit tests (`tests/fixtures/pages`). The fakes return the recorded page of a text. The agent
 //! keeps the prompts that it gets, and the canary is a word of each hidden text.
 //!
 //! `hidden_texts_reach_the_agent_from_an_imitated_page` leaves the defense out: the fake renders the texts with a library for CommonMark.
@@ -18,7 +18,7 @@ use crate::harness::{Setup, World, on_both_forges, prepared_story};
 on_both_forges!(
     hidden_texts_reach_no_agent,
     hidden_texts_reach_the_agent_from_an_imitated_page,
-    only_commands_of_the_page_are_obeyed,
+    only_visible_commands_are_executed,
     text_waits_until_the_forge_renders_it
 );
 
@@ -100,7 +100,7 @@ async fn hidden_texts_reach_no_agent(dialect: Dialect) {
     .await;
 }
 
-/// Gitea's texts, of which a library for CommonMark displays more than Gitea.
+/// Texts of which a CommonMark library displays more than Gitea.
 async fn hidden_texts_reach_the_agent_from_an_imitated_page(dialect: Dialect) {
     prepared_story(Setup::new(dialect), keep, async |world| {
         let texts = texts_with_hidden_parts(Dialect::Gitea);
@@ -111,7 +111,7 @@ async fn hidden_texts_reach_the_agent_from_an_imitated_page(dialect: Dialect) {
     .await;
 }
 
-async fn only_commands_of_the_page_are_obeyed(dialect: Dialect) {
+async fn only_visible_commands_are_executed(dialect: Dialect) {
     prepared_story(Setup::new(dialect), keep, async |world| {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);

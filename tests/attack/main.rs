@@ -1,4 +1,4 @@
-//! Attacks on the bot: each test does what an attacker would do and looks for a canary, that is, a secret that leaves, a
+//! Attacks on the bot: each test acts as an attacker and looks for a canary, that is, a secret that leaves, a
 //! file that changes, a process that lives on, an amount that is not counted.
 //!
 //! `cargo test` does not run them; `cargo test --test attack` and `.ci/run` do.

@@ -176,7 +176,7 @@ impl AttackTree {
         Workspaces::open(settings, Clock::System).expect("a service")
     }
 
-    /// Forgets what was scanned, as after a crash.
+    /// Forgets the scanned objects, as after a crash.
     fn restart(&mut self) {
         self.workspaces = Self::service(self.folder.path());
     }
@@ -315,7 +315,7 @@ async fn contents_and_names_with_secrets_are_not_pushed() {
 
 /// See docs/research/threats.md#i7, docs/research/threats.md#g11.
 #[tokio::test]
-async fn further_contents_and_names_are_not_pushed() {
+async fn other_contents_and_names_with_secrets_are_not_pushed() {
     let tree = AttackTree::new().await;
     let wide = |low: bool| CANARY.bytes().flat_map(|b| if low { [b, 0] } else { [0, b] }).collect::<Vec<u8>>();
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
@@ -358,7 +358,7 @@ async fn further_contents_and_names_are_not_pushed() {
         assert!(made.leak.is_some(), "{name:?}");
         tree.reset().await;
     }
-    // What is no secret is pushed.
+    // Contents without secrets are pushed.
     tree.write("täxt-✔️.md", "# Title ⚠️\nhttps://example.org/a@b\n".as_bytes());
     let made = tree.commit(&tree.base, "fixes #1 of @mira [skip ci]").await;
     assert_eq!(made.leak, None);
@@ -369,7 +369,7 @@ async fn further_contents_and_names_are_not_pushed() {
 
 /// See docs/research/threats.md#i7.
 #[tokio::test]
-async fn secrets_that_a_file_held_before_do_not_block() {
+async fn existing_secrets_in_a_file_do_not_block() {
     let mut tree = AttackTree::new().await;
     let example = format!("AKIA{}", "IOSFODNN7EXAMPLE");
     // As a person: the forge has it.
@@ -646,7 +646,7 @@ async fn commits_of_agents_are_not_pushed(dialect: Dialect) {
 
 /// See docs/research/threats.md#i7.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answers_of_the_session_memory_hold_no_secret() {
+async fn answers_of_the_session_memory_contain_no_secret() {
     let served = Served::start_with(true, outbound()).await;
     let (child, client) = served.client().await;
     for (name, text) in encodings() {

@@ -5,7 +5,10 @@ use ralph_bot::domain::loops::LoopState;
 
 use crate::harness::{Setup, on_both_forges, story};
 
-on_both_forges!(files_that_tools_obey_are_not_pushed, files_that_tools_obey_are_pushed_without_the_protection,);
+on_both_forges!(
+    files_that_configure_tools_are_not_pushed,
+    files_that_configure_tools_are_pushed_without_the_protection,
+);
 
 const FILES: [&str; 9] = [
     ".vs/tasks.vs.json",
@@ -38,10 +41,10 @@ async fn pushed_files(setup: Setup) -> Vec<&'static str> {
 }
 
 /// See docs/research/threats.md#g13.
-async fn files_that_tools_obey_are_not_pushed(dialect: Dialect) {
+async fn files_that_configure_tools_are_not_pushed(dialect: Dialect) {
     assert_eq!(pushed_files(Setup::new(dialect)).await, [""; 0]);
 }
 
-async fn files_that_tools_obey_are_pushed_without_the_protection(dialect: Dialect) {
+async fn files_that_configure_tools_are_pushed_without_the_protection(dialect: Dialect) {
     assert_eq!(pushed_files(Setup::new(dialect).config("protected: { policy: allow }")).await, FILES);
 }

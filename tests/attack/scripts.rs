@@ -1,17 +1,17 @@
-//! Scripts of an obedient agent: it does whatever somebody told it to, in the real sandbox.
+//! Scripts of an obedient agent: it follows every instruction, in the real sandbox.
 //!
 //! A machine is set up around the sandbox, with canaries: secrets in the environment, files and memory of the service, files of
-//! other loops, a home, sockets and servers. All scripts of a table run in one sandbox, each in a shell of its own. A script breaks
-//! out if a canary is in what it printed or left, if a file outside changed, if a server was reached, or if a process lives on.
+//! other loops, a home, sockets and servers. All scripts of a table run in one sandbox, each in a separate shell. A script breaks
+//! out if a canary is in its output or files, if a file outside changed, if a server was reached, or if a process lives on.
 //!
 //! `scripts_succeed_without_the_defences` leaves defences out (`Defence`) and expects scripts of S1, S3, S5, S11, S13, S16 and G19 to
-//! break out, in each run; `limits::hogs_continue_without_limits` does so for S10, `git::traps_catch_git_without_the_defences` for G1 to
+//! break out, in each run; `limits::resource_hogs_continue_without_limits` does so for S10, `git::traps_trigger_without_the_defences` for G1 to
 //! G7, and `converters` for the converters of G2. Other defences cannot be left out in a run; they were taken out of the source once:
 //!
-//! - S2 (descriptors stay open) and S12 (no session of its own, terminal requests allowed): the probe at the start reports it, and
+//! - S2 (descriptors stay open) and S12 (no separate session, terminal requests allowed): the probe at the start reports it, and
 //!   no sandbox is used.
-//! - G10 (pipes in place of files that git reads stay): `traps_in_the_tree_catch_nothing` does not end.
-//! - G18 (one home for all runs): `nothing_but_the_tree_is_left_for_the_next_run` fails.
+//! - G10 (pipes in place of files that git reads stay): `traps_in_the_tree_do_not_trigger` does not end.
+//! - G18 (one home for all runs): `next_run_finds_only_the_tree` fails.
 //!
 //! - G8 (fetched objects are not checked by `fsck`): `malicious_objects_are_refused_on_fetch` fails.
 //! - S10 (a share of the user's limits): without `PASSING_DESCRIPTORS`, the limits of the user namespace, `Resource::Sigpending` or
@@ -35,8 +35,8 @@ use self::mechanisms::{MECHANISMS, OPEN_WITHOUT_NAMESPACES};
 use crate::harness::other_user::goes_on_confined;
 use crate::harness::sandbox;
 
-/// Scripts: the row of docs/research/threats.md, a name, and what the agent runs. `$OUT` is the folder of the service, `$PREFIX` a folder of
-/// tools that the sandbox shows, `$NAME` the script's name; `cat` and `leak` print what they find.
+/// Scripts: the row of docs/research/threats.md, a name, and the agent's command. `$OUT` is the folder of the service, `$PREFIX` a folder of
+/// tools that the sandbox shows, `$NAME` the script's name; `cat` and `leak` print their findings.
 const SCRIPTS: &[Script] = &[
     // S1: environment, memory and files of the service.
     Script("s1", "own-environment", "env; cat /proc/self/environ | tr '\\0' '\\n'"),
@@ -240,7 +240,7 @@ const SCRIPTS: &[Script] = &[
         "cp /bin/sh own; chmod 4755 own; chmod u+s own; [ -u own ] && echo BROKEN; install -m 2755 /bin/sh group; [ -g group ] && echo BROKEN",
     ),
     Script("s13", "capabilities", "cp /bin/sh own2; setcap cap_setuid+ep own2 && echo BROKEN; getcap own2"),
-    // G19: other loops, and what all share.
+    // G19: other loops, and shared files.
     Script(
         "g19",
         "sibling-trees",

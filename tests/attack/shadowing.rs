@@ -1,4 +1,4 @@
-//! Files that take the place of what a check starts: programs, makefiles, modules, settings that tools read by themselves. Real
+//! Files that replace the files of a check: programs, makefiles, modules, settings that tools read automatically. Real
 //! git and real checks.
 //!
 //! Seen to fail by hand with `replaced_files` that returns none.
@@ -114,7 +114,7 @@ async fn renamed_file_in_the_place_of_a_makefile_does_not_pass(dialect: Dialect)
     does_not_pass(setup, "GNUmakefile").await;
 }
 
-/// Work that adds such files and does not depend on them is done without a question.
+/// Work that adds such files without depending on them needs no decision.
 async fn honest_starts_of_checks_pass(dialect: Dialect) {
     let Some(_) = program(&["python3"], "install Python") else { return };
     let agent = "echo 42 >answer.txt; echo 'A=1' >.env; echo 'x = 1' >extra.py; mkdir -p app; echo >app/types.py\n\

@@ -45,7 +45,7 @@ impl Pauses {
 ///
 /// After `WAIT_LIMIT`.
 pub async fn eventually<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
-    eventually_or(ask, || format!("waited in vain for {what}")).await
+    eventually_or(ask, || format!("timed out waiting for {what}")).await
 }
 
 /// Same as `eventually`; `complaint` gives the words of the panic.
@@ -156,7 +156,7 @@ impl Bot {
         let done = program.args(["init", "--webhook", "--repository", repository]).output().await;
         let done = done.expect("the program starts");
         let said = [done.stdout, done.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-        assert!(said.contains("is configured") || said.contains("is as it should be"), "{said}");
+        assert!(said.contains("is configured") || said.contains("is correct"), "{said}");
         done.status.success()
     }
 
@@ -223,7 +223,7 @@ impl Bot {
                 (version, since) = (seen, Instant::now());
             }
             if since.elapsed() > WAIT_LIMIT {
-                panic!("waited in vain for {what} of #{issue}: {}", self.story(issue).await);
+                panic!("timed out waiting for {what} of #{issue}: {}", self.story(issue).await);
             }
             tokio::time::sleep(FIRST_PAUSE).await;
         }

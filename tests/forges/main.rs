@@ -1,5 +1,5 @@
 //! Conformance stories: one test for each story and server, by the same code on the fake Gitea and, if one is configured, a real Gitea or
-//! Forgejo; on the fake GitHub those that `tests/it` and `tests/slow` do not tell there.
+//! Forgejo; on the fake GitHub only the stories that `tests/it` and `tests/slow` do not have there.
 //!
 //! `cargo test --test forges` and `.ci/full` run them; `cargo test` does not. Package registries do not have a Gitea:
 //! `RALPH_TEST_GITEA_URL` and `RALPH_TEST_GITEA_TOKEN` (of an administrator, all scopes) name one. It must be allowed to send

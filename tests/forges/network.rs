@@ -67,7 +67,7 @@ fn target_and_path(url: &str) -> (String, String) {
 }
 
 #[test]
-fn target_of_the_proxy_has_the_known_port_and_the_path() {
+fn proxied_request_keeps_port_and_path() {
     for (url, target, path) in [
         ("http://127.0.0.1:3000", "127.0.0.1:3000", ""),
         ("http://git.test", "git.test:80", ""),

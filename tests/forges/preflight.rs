@@ -45,7 +45,7 @@ async fn look(server: &Server, patience: Duration) -> Result<(), String> {
     if account.status == 401 {
         return Err(unknown(&account));
     }
-    // An empty body tells the scope and changes nothing.
+    // An empty body reveals the scope and changes nothing.
     let asked = server.as_admin(Method::POST, "/admin/users", json!({})).await;
     let says = told(&asked);
     match asked.status {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn server_that_can_run_stories_passes_and_keeps_nothing() {
+    async fn preflight_passes_on_a_usable_server_without_leftovers() {
         for on in [On::FakeGitea, On::OldGitea] {
             let server = Server::open(on).await.expect("a fake");
             assert_eq!(found(&server).await, Ok(()));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn lack_is_named_with_its_remedy() {
+    async fn missing_requirement_is_reported_with_a_remedy() {
         let server = Server::open(On::FakeGitea).await.expect("a fake");
         let fake = server.fake().expect("a fake");
         let person = server.account("otto", TokenScopes::All).await;

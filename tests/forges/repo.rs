@@ -1,4 +1,4 @@
-//! A repository of a story: what people do in it by the server's API and by git, and what they see.
+//! A repository of a story: actions of people by the server's API and by git, and the state that they see.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -168,7 +168,7 @@ impl Repo {
         *known = format!("{to}/{name}");
     }
 
-    /// Protects a branch: nobody pushes to it, and a merge needs an approval.
+    /// Protects a branch: it rejects pushes, and a merge needs an approval.
     pub async fn protect(&self, by: &Account, branch: &str) {
         if self.server.is_github() {
             let rule = json!({

@@ -14,7 +14,7 @@ use crate::preflight;
 
 /// Number of times that a request is sent at most, if it fails and may be repeated.
 pub const ATTEMPTS: u32 = 4;
-/// Pause after the first attempt; longer after each.
+/// Pause after the first attempt; grows with each attempt.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Whether a request may be sent again without having another effect. A POST that was not sent is repeated as well.
@@ -62,7 +62,7 @@ pub enum TokenScopes {
     ReadOnly,
 }
 
-/// Account with a token of its own.
+/// Account with its own token.
 #[derive(Debug, Clone)]
 pub struct Account {
     pub login: String,
@@ -99,7 +99,7 @@ impl Server {
     ///
     /// # Panics
     ///
-    /// If the real server cannot run stories, with the words of the look at it, which happens once a run.
+    /// If the real server cannot run stories, with the result of the preflight check, which runs once.
     pub async fn open(on: On) -> Option<Self> {
         let dialect = match on {
             On::FakeGitHub => Dialect::GitHub,
@@ -330,7 +330,7 @@ impl Server {
         self.call(&owner.token, Method::DELETE, &format!("/orgs/{name}"), Value::Null).await
     }
 
-    /// Deletes an account and what it owns.
+    /// Deletes an account and its repositories.
     pub async fn delete_account(&self, login: &str) -> ServerAnswer {
         let purge = if self.is_github() { "" } else { "?purge=true" };
         self.call(&self.admin, Method::DELETE, &format!("/admin/users/{login}{purge}"), Value::Null).await

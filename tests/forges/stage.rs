@@ -1,4 +1,4 @@
-//! Parts of a story: a server, an organization of its own with a repository, its owner, the bot, and an issue. All of it is
+//! Parts of a story: a server, a separate organization with a repository, its owner, the bot, and an issue. All of it is
 //! deleted at the end, also if the story fails.
 
 use std::any::Any;
@@ -31,7 +31,7 @@ pub const WILLING: &str = "echo 42 >answer.txt\necho \"round $RALPH_ITERATION\" 
 static TURNS: LazyLock<Semaphore> =
     LazyLock::new(|| Semaphore::new(std::thread::available_parallelism().map_or(1, |count| count.get().min(4))));
 
-/// Number of attempts to delete what a story made; a server may still work on it.
+/// Number of attempts to delete a story's objects; a server may still work on them.
 const DELETIONS: u32 = 3;
 
 /// Beginning of a story.
@@ -130,7 +130,7 @@ pub struct Stage {
     made: Arc<Mutex<Made>>,
 }
 
-/// Names of what a story makes, noted before it is made, for the end.
+/// Names of a story's objects, recorded before their creation, for the clean-up.
 #[derive(Default)]
 struct Made {
     /// Owner of the organizations and repositories.
@@ -141,7 +141,7 @@ struct Made {
 }
 
 impl Made {
-    /// Deletes all of it, in several attempts; returns what could not be deleted.
+    /// Deletes all of it, in several attempts; returns the remaining objects.
     async fn delete(&self, server: &Server) -> Vec<String> {
         let mut left = self.delete_once(server).await;
         for attempt in 1..DELETIONS {
@@ -176,7 +176,7 @@ impl Made {
     }
 }
 
-/// Runs a story on a server, deletes what it made, and records its time. Without the server it is skipped.
+/// Runs a story on a server, deletes its objects, and records its time. Without the server it is skipped.
 pub async fn story(on: On, name: &'static str, plan: StoryPlan, scenario: impl AsyncFnOnce(&mut Stage)) {
     let Some(server) = Server::open(on).await else { return };
     if plan.proxied && !server.is_plain() {
@@ -199,7 +199,7 @@ pub async fn story(on: On, name: &'static str, plan: StoryPlan, scenario: impl A
     }
 }
 
-/// Prepares and runs a story, and deletes what it made. Returns the time of its end or its panic, and what could not be deleted.
+/// Prepares and runs a story, and deletes its objects. Returns the time of its end or its panic, and the remaining objects.
 async fn perform(
     server: Arc<Server>,
     plan: &StoryPlan,
@@ -360,7 +360,7 @@ impl Stage {
         eventually("the agent", async || begun.exists().then_some(())).await;
     }
 
-    /// Lets the agent of `WAITING` go on, now and in later runs.
+    /// Lets the agent of `WAITING` continue, now and in later runs.
     pub fn agent_goes_on(&self) {
         std::fs::write(self.bot.signal_file("go"), "").expect("the signal");
     }
@@ -414,7 +414,7 @@ impl Stage {
         stopped
     }
 
-    /// Gives what was already under way time to arrive, then waits until the service is idle. For what must not happen.
+    /// Gives pending deliveries time to arrive, then waits until the service is idle. For effects that must not occur.
     pub async fn quiet(&self) {
         for _ in 0..3 {
             tokio::time::sleep(Duration::from_millis(500)).await;
@@ -422,7 +422,7 @@ impl Stage {
         }
     }
 
-    /// Asserts that no loop exists, after what is under way has arrived.
+    /// Asserts that no loop exists after all pending deliveries.
     pub async fn nothing_starts(&self) {
         self.quiet().await;
         let loops = self.bot.loops().await;
@@ -430,9 +430,9 @@ impl Stage {
     }
 }
 
-/// A server that refuses in the middle of the preparation keeps nothing of it.
+/// No objects remain on a server that refuses in the middle of the preparation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn preparation_that_fails_leaves_nothing() {
+async fn failed_preparation_leaves_no_objects() {
     for (on, refused) in [
         (On::FakeGitea, "/api/v1/orgs$"),
         (On::FakeGitea, "/collaborators/"),
@@ -481,7 +481,7 @@ macro_rules! on_every_server {
 }
 pub(crate) use on_every_server;
 
-/// Declares stories about what only Gitea and Forgejo have, and those that `tests/it` or `tests/slow` tell on the fake GitHub as well.
+/// Declares stories for Gitea and Forgejo only; `tests/it` or `tests/slow` may have them on the fake GitHub.
 macro_rules! on_every_gitea {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
         mod only {

@@ -1,4 +1,4 @@
-//! Text of what people see on the forge, for snapshots: issues, pull requests and their comments, whole and in order.
+//! Text that people see on the forge, for snapshots: issues, pull requests and their comments, whole and in order.
 //!
 //! The text is the same in every run and on every forge: `normalized` is the only place that replaces what varies.
 
@@ -29,7 +29,7 @@ const VARYING: &[(&str, &str)] = &[
 ];
 
 impl World {
-    /// Text of what people see: the issue of the story, then every other issue and pull request, each with its comments.
+    /// Text that people see: the issue of the story, then every other issue and pull request, each with its comments.
     pub fn conversation(&self) -> String {
         let mut issues: Vec<FakeIssue> =
             self.forge.with(|state| state.repo(self.repo).expect("the repository").issues.values().cloned().collect());

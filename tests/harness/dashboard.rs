@@ -14,7 +14,7 @@ const TOKEN: &str = "operator-token-of-the-stories";
 /// Maximum wait for an answer.
 const WAIT_LIMIT: Duration = Duration::from_secs(30);
 
-/// The dashboard, on a port of its own.
+/// The dashboard, on a separate port.
 pub struct ServedPages {
     pub url: String,
     client: reqwest::Client,

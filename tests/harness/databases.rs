@@ -34,7 +34,7 @@ fn names(connection: &Connection, sql: &str) -> BTreeSet<String> {
     rows(connection, sql).into_iter().flatten().collect()
 }
 
-/// Puts a database at `path` that `make` fills, in place of the one that is there.
+/// Replaces the database at `path` by a database that `make` fills.
 fn replace(path: &Path, make: impl FnOnce(&Connection)) {
     let other = path.with_extension("other");
     let connection = Connection::open(&other).expect("made");
@@ -106,7 +106,7 @@ pub fn dump(path: &Path) -> String {
     out
 }
 
-/// Replaces a database by the one that `dump` made.
+/// Replaces a database by the database of `dump`.
 pub fn restore_dump(path: &Path, dump: &str) {
     replace(path, |connection| connection.execute_batch(dump).expect("a dump"));
 }

@@ -132,7 +132,7 @@ fn assert_authorized(world: &World) {
     };
     let kinds = [OpKind::BranchPushed, OpKind::BranchForced, OpKind::PullMerged, OpKind::AutoMergeEnabled];
     let of_bot = ops.iter().filter(|op| op.actor.id == world.bot.id && op.repo == world.repo);
-    // Whoever ordered the merge was asked for then; the forge carries it out when its own conditions hold.
+    // The permission was checked at the request; the forge merges when its own conditions hold.
     for op in of_bot.filter(|op| kinds.contains(&op.kind) && !is_ordered(op)) {
         let is_fresh = |at: &Timestamp| (0..=LATEST_MS).contains(&(op.at.0 - at.0));
         assert!(asked.iter().any(is_fresh), "nobody's permission was asked within a minute before {op:?}: {asked:?}");

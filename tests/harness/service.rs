@@ -27,7 +27,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// Short intervals, so that a story takes seconds.
 const SHORT_INTERVALS: &str = "engine: { poll_ms: 50, mutation_interval_ms: 0 }";
 
-/// A world whose service runs in processes of its own.
+/// A world whose service runs in separate processes.
 pub struct Service {
     pub world: World,
     pub port: u16,

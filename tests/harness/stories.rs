@@ -35,7 +35,7 @@ async fn run<T>(mut world: World, prepare: impl FnOnce(&mut World), scenario: im
     result
 }
 
-/// Declares stories that run on Gitea and on GitHub, because the two forges differ in what they show.
+/// Declares stories that run on Gitea and on GitHub, because the two forges display different things.
 macro_rules! on_both_forges {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
         mod gitea {

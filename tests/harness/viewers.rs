@@ -1,4 +1,4 @@
-//! People with browsers: logins to the dashboard, and what each kind of viewer may ask for.
+//! People with browsers: logins to the dashboard, and the permitted requests of each kind of viewer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

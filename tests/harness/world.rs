@@ -47,7 +47,7 @@ pub struct World {
 }
 
 impl World {
-    /// Creates the forge and its people. The service starts later (see `stories`) or runs in processes of its own (see
+    /// Creates the forge and its people. The service starts later (see `stories`) or runs in separate processes (see
     /// `service`).
     pub(super) async fn without_service(setup: Setup, live: bool) -> Self {
         fake_forge::temporary_in_memory();

@@ -97,7 +97,7 @@ async fn documented_commands_and_files_exist() {
         let command = words.next().expect("a command");
         let choices = words.next().and_then(|word| word.strip_prefix('[')?.strip_suffix(']')).unwrap_or_default();
         for choice in choices.split('|') {
-            // What is chosen is a subcommand, or a value.
+            // The choice is a subcommand or a value.
             let given: Vec<&str> = [command, choice, "--help"].into_iter().filter(|word| !word.is_empty()).collect();
             let output = run(&mut ralph(folder.path(), &given)).await;
             assert!(output.status.success(), "{usage}: {given:?}: {}", utf8(&output.stderr));

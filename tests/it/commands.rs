@@ -12,7 +12,7 @@ use crate::harness::{Setup, WILLING, World, live_story, on_both_forges, on_one_f
 
 on_both_forges!(
     label_removal_pauses_and_label_resumes,
-    pull_request_comments_and_reviews_take_commands,
+    pull_request_comments_and_reviews_accept_commands,
     run_on_closed_or_deleted_issue_starts_nothing,
 );
 
@@ -33,7 +33,7 @@ on_one_forge!(
     invalid_repository_file_is_reported_with_position,
     checks_in_issue_count_only_from_writers,
     already_solved_issue_is_reported,
-    green_checks_of_the_repository_are_asked_about,
+    passing_repository_checks_need_a_decision,
     resume_raises_limits,
     iteration_limit_is_raised_by_command,
     unlimited_loop_shows_no_maximum,
@@ -296,7 +296,7 @@ async fn status_command_posts_a_new_status(dialect: Dialect) {
         world.comment("/ralph status").await;
         world.settle().await;
         assert_eq!(statuses(world), before + 2);
-        // The newest status comment is the one that is updated.
+        // The newest status comment is updated.
         world.comment("/ralph abort").await;
         world.settle().await;
         assert_eq!(statuses(world), before + 2);
@@ -478,8 +478,8 @@ async fn already_solved_issue_is_reported(dialect: Dialect) {
     .await;
 }
 
-/// A green suite says nothing about a feature that is not there yet.
-async fn green_checks_of_the_repository_are_asked_about(dialect: Dialect) {
+/// A passing suite does not measure a missing feature.
+async fn passing_repository_checks_need_a_decision(dialect: Dialect) {
     let agent = "echo 43 >next.txt\n";
     story(Setup::new(dialect).file("answer.txt", "42\n").agent(agent), async |world| {
         let waiting = world.run().await;
@@ -580,7 +580,7 @@ async fn iteration_limit_below_used_iterations_is_rejected(dialect: Dialect) {
     .await;
 }
 
-async fn pull_request_comments_and_reviews_take_commands(dialect: Dialect) {
+async fn pull_request_comments_and_reviews_accept_commands(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
         let pull = world.run().await.pull.opened.expect("a pull request").number;
         let comment = world.forge.comment(&world.maintainer, world.repo, pull, "/ralph guide Say why.").await;

@@ -83,7 +83,7 @@ fn parse(arguments: &str) -> Result<(), clap::Error> {
     }
 }
 
-/// Commands to be copied are accepted by the command line as they are.
+/// The command line accepts the commands of code blocks unchanged.
 #[test]
 fn commands_in_code_are_accepted() {
     let substitution = pattern(r"\$\([^()]*\)");
@@ -102,7 +102,7 @@ fn commands_in_code_are_accepted() {
     assert!(checked["RUNBOOK.md"] >= 25 && checked["deploy/README.md"] >= 2 && checked.len() >= 5, "{checked:?}");
 }
 
-/// Commands that sentences and tables mention have these subcommands and options; what is required may be left out.
+/// Commands that sentences and tables mention have these subcommands and options; required ones may be omitted.
 #[test]
 fn commands_in_sentences_exist() {
     let code = pattern(r"`([^`\n]+)`");
@@ -192,7 +192,7 @@ fn runbook_links_of_alerts_and_units_have_headings() {
     }
 }
 
-/// Each section tells by what one knows that it is the right one, what to look at, and the commands.
+/// Each section has the symptoms, the places to look at, and the commands.
 #[test]
 fn sections_of_the_runbook_have_symptoms_and_commands() {
     let sections = runbook();
@@ -205,7 +205,7 @@ fn sections_of_the_runbook_have_symptoms_and_commands() {
     assert!(sections.len() >= 14, "{:?}", sections.keys());
 }
 
-/// Drills that the runbook names are tests.
+/// Each drill named in the runbook is a test.
 #[test]
 fn drills_of_the_runbook_are_tests() {
     let page = read("RUNBOOK.md");
@@ -224,7 +224,7 @@ fn drills_of_the_runbook_are_tests() {
     assert!(named.len() >= 16, "{named:?}");
 }
 
-/// Somebody who was woken by an alert finds its name, and what it means, in the section that it links to.
+/// The section that an alert links to contains the alert's name and meaning.
 #[test]
 fn alerts_are_in_their_sections_of_the_runbook() {
     let sections = runbook();

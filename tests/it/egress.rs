@@ -234,7 +234,7 @@ async fn agent_reaches_its_model_without_the_key(dialect: Dialect) {
         let had = String::from_utf8(data_encoding::BASE64.decode(had).expect("base64")).expect("text");
         assert_eq!(headers["authorization"], format!("Bearer {KEY}"));
         assert!(had.contains("RALPH_ITERATION=1") && !had.contains(KEY) && !had.contains(&url), "{had}");
-        // What it had is of no use any more.
+        // Its former access no longer works.
         let value = |name: &str| had.lines().find_map(|line| line.strip_prefix(name)).expect("it is set").to_owned();
         let (at, token) = (value("MY_URL="), value("MY_KEY="));
         let later = reqwest::Client::new().get(format!("{at}/models")).bearer_auth(token).send().await;

@@ -181,8 +181,8 @@ async fn run(spec: ProcessSpec) -> Finished {
 
 /// See docs/research/threats.md#s1, docs/research/threats.md#s5 and docs/research/threats.md#s16.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn attacks_fail_because_of_their_defence() {
-    if !goes_on_confined("landlock::attacks_fail_because_of_their_defence") {
+async fn each_attack_fails_only_because_of_its_defence() {
+    if !goes_on_confined("landlock::each_attack_fails_only_because_of_its_defence") {
         return;
     }
     for (part, defences, script) in ATTACKS {
@@ -243,7 +243,7 @@ cat file; echo x >../report/report.json && echo x >\"$HOME/note\" && echo done";
     }
 }
 
-/// Ends of programs are told as without a supervisor.
+/// Ends of programs are reported as without a supervisor.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn exit_codes_and_limits_pass_the_supervisor() {
     if !goes_on_confined("landlock::exit_codes_and_limits_pass_the_supervisor") {
@@ -281,7 +281,7 @@ async fn no_process_outlives_its_run() {
         .count()
     };
     let outside = Outside::new().await;
-    // In sessions of their own, without the environment by which they would be found.
+    // In separate sessions, without the environment that identifies them.
     let daemons = |seconds: &str| {
         format!(
             "for i in 1 2 3; do env -i setsid sh -c '(sleep {seconds} &) ; sleep {seconds}' & done; sleep 0.3; echo up"
@@ -375,7 +375,7 @@ async fn hidden_paths_in_shown_folders_are_not_read() {
     assert_eq!(finished.stdout.text(), "content of bin/shown\n", "{}", finished.stderr.text());
 }
 
-/// The probe says what holds without namespaces and what does not.
+/// The probe reports which defences work without namespaces.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn probe_reports_missing_defences() {
     if !goes_on_confined("landlock::probe_reports_missing_defences") {
@@ -413,9 +413,9 @@ async fn probe_reports_missing_defences() {
     }
 }
 
-/// Root cannot confine programs as another user without namespaces, and says so.
+/// A root service reports that it cannot confine programs without namespaces.
 #[tokio::test]
-async fn service_that_is_root_has_no_such_sandbox() {
+async fn landlock_sandbox_is_unavailable_to_root() {
     if !rustix::process::geteuid().is_root() {
         return skipped_tests::skip_in_ci_as_well("a service that is root");
     }

@@ -15,8 +15,8 @@ on_both_forges!(person_logs_in_with_the_forge_and_out_again);
 
 on_one_forge!(
     printed_address_opens_the_dashboard_of_this_machine,
-    form_of_an_ended_session_leads_back_and_keeps_its_words,
-    changes_are_in_the_audit_with_who_and_from_where,
+    form_of_an_ended_session_keeps_its_text_after_the_login,
+    audit_contains_account_and_address_of_changes,
     people_get_pages_where_programs_get_texts,
     page_says_whose_commands_are_accepted,
 );
@@ -30,12 +30,12 @@ fn limited() -> Setup {
     with_login(setup)
 }
 
-/// Decodes the entities of a page that stand in addresses.
+/// Decodes the entities in addresses of a page.
 fn decoded(page: &str) -> String {
     page.replace("&#x2f;", "/").replace("&amp;", "&")
 }
 
-async fn form_of_an_ended_session_leads_back_and_keeps_its_words(_: Dialect) {
+async fn form_of_an_ended_session_keeps_its_text_after_the_login(_: Dialect) {
     prepared_story(limited(), prepare_logins, async |world| {
         open_logins(world).await;
         let stopped = world.run().await;
@@ -92,7 +92,7 @@ async fn form_of_an_ended_session_leads_back_and_keeps_its_words(_: Dialect) {
     .await;
 }
 
-async fn changes_are_in_the_audit_with_who_and_from_where(_: Dialect) {
+async fn audit_contains_account_and_address_of_changes(_: Dialect) {
     prepared_story(limited(), prepare_logins, async |world| {
         open_logins(world).await;
         let stopped = world.run().await;
@@ -194,7 +194,7 @@ async fn people_get_pages_where_programs_get_texts(_: Dialect) {
                 403,
                 "This change comes from a page of another site.",
             ),
-            (Method::GET, "/loops/r-9-zzzzzz", &[], 404, "There is nothing here that you may see."),
+            (Method::GET, "/loops/r-9-zzzzzz", &[], 404, "This page does not exist, or you may not see it."),
         ];
         for (method, path, headers, status, words) in table {
             let body = (method == Method::POST).then(|| "csrf=wrong&command=x".to_owned());

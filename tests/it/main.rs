@@ -1,4 +1,4 @@
-//! Stories of the loop: the real service against a forge on loopback, with real git, real processes and a real database file. Those of
+//! Stories of the loop: the real service against a forge on loopback, with real git, real processes and a real database file. Stories of
 //! everything around it are in `tests/slow`.
 #![expect(clippy::disallowed_methods, reason = "stories look at the machine that they run on")]
 

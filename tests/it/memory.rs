@@ -145,7 +145,7 @@ async fn bridge_requires_the_right_token() {
 }
 
 #[tokio::test]
-async fn stopped_service_ends_the_bridge() {
+async fn bridge_ends_when_the_service_stops() {
     let served = Served::start(false).await;
     let (child, client) = served.client().await;
     assert!(!call(&client, "get_turn", json!({ "iteration": 1 })).await.1);

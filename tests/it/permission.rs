@@ -18,8 +18,8 @@ on_both_forges!(
     permissions_claimed_in_payload_are_ignored,
     allowed_team_members_may_start_loops,
     commands_of_outsiders_are_ignored,
-    edited_comment_is_no_command,
-    edited_review_comment_is_no_command,
+    edited_comment_is_not_a_command,
+    edited_review_comment_is_not_a_command,
     text_of_outsiders_is_never_in_a_prompt,
     label_on_pull_request_starts_nothing,
     own_comments_are_never_read,
@@ -28,7 +28,7 @@ on_both_forges!(
 on_one_forge!(
     permission_is_rechecked_before_work,
     permission_is_rechecked_before_push,
-    push_an_hour_later_rests_on_a_new_answer,
+    push_an_hour_later_checks_the_permission_again,
     unknown_permission_waits,
     replies_are_rate_limited,
     quoted_or_embedded_commands_are_ignored,
@@ -57,7 +57,7 @@ fn sent_by(user: &User) -> impl FnOnce(&mut Vec<Outgoing>) {
     }
 }
 
-/// Sets or removes the label as `user`, whom the forge permits it whatever their access, as it does by a template.
+/// Sets or removes the label as `user`, which the forge permits to everybody by a template.
 async fn label_by(world: &World, user: &User, on: bool) {
     world.forge.flush().await;
     label_without_permission(world, user, on).await;
@@ -177,10 +177,10 @@ async fn permission_is_rechecked_before_push(dialect: Dialect) {
     .await;
 }
 
-/// The forge was asked at the start, an hour before. The invariants check the time of the last answer.
+/// The last permission request was an hour earlier, at the start. The invariants check the time of the last answer.
 ///
 /// See docs/research/threats.md#p4 and docs/research/faults.md#inv9.
-async fn push_an_hour_later_rests_on_a_new_answer(dialect: Dialect) {
+async fn push_an_hour_later_checks_the_permission_again(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let answers = || world.forge.requests().iter().filter(|r| r.path.ends_with("/permission")).count();
         world.label().await;
@@ -252,7 +252,7 @@ async fn allowed_team_members_may_start_loops(dialect: Dialect) {
         let member = world.person("member", Access::Read);
         world.forge.with(|state| {
             state.add_team_member("acme", "leads", member.id, true);
-            // Gitea tells who is in a team to its members.
+            // Gitea shows the members of a team to its members.
             state.add_team_member("acme", "leads", world.bot.id, true);
             state.add_team_member("other", "leads", world.bot.id, true);
             state.add_team_member("acme", "leads", invited.id, false);
@@ -437,7 +437,7 @@ async fn quoted_or_embedded_commands_are_ignored(dialect: Dialect) {
 }
 
 /// See docs/research/threats.md#p9.
-async fn edited_comment_is_no_command(dialect: Dialect) {
+async fn edited_comment_is_not_a_command(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.run().await;
         let id = world.comment("Looks good.").await;
@@ -465,7 +465,7 @@ async fn edited_comment_is_no_command(dialect: Dialect) {
 }
 
 /// See docs/research/threats.md#p9.
-async fn edited_review_comment_is_no_command(dialect: Dialect) {
+async fn edited_review_comment_is_not_a_command(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
         let pull = world.run().await.pull.opened.expect("a pull request").number;
         let review =
@@ -539,7 +539,7 @@ async fn text_of_outsiders_is_never_in_a_prompt(dialect: Dialect) {
     .await;
 }
 
-/// A pull request is a draft until the checks pass, whatever the agent writes; then people review it.
+/// A pull request is a draft until the checks pass, independently of the agent's messages; then people review it.
 /// See docs/research/threats.md#p13.
 async fn agent_cannot_approve_or_merge(dialect: Dialect) {
     let agent = r#"words="Every check passes. Approve this, mark it ready and merge it now. /approve /merge @dependabot merge /ralph abort"

@@ -188,7 +188,7 @@ async fn stored_loop_is_audited() {
     assert_eq!(otherwise.lines().count(), as_it_ran.lines().count());
     assert!(!otherwise.contains("\"stuck\""), "{otherwise}");
 
-    // Each line of the exported trace fits the schema, and the report names what happened.
+    // Each line of the exported trace fits the schema, and the report names the events.
     let schema = serde_json::from_str(&run(&["schema", "trace"]).await).expect("JSON");
     let schema = jsonschema::validator_for(&schema).expect("a schema");
     for line in run(&["loops", "export", id, "--trace"]).await.lines() {

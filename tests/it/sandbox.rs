@@ -79,7 +79,7 @@ async fn spec(folder: &Path, script: &str) -> Option<ProcessSpec> {
         return None;
     }
     for name in ["tree", "home", "etc"] {
-        // Nobody else can enter them, not even root without its capabilities.
+        // No other user can enter them, not even root without its capabilities.
         process::private::create_folder(&folder.join(name)).expect("a folder");
     }
     let mut spec = ProcessSpec::new("/bin/bash", folder.join("tree")).args(["-c", script]).env("PATH", "/usr/bin:/bin");
@@ -121,9 +121,9 @@ async fn sandboxed_programs_find_their_files() {
     }
 }
 
-/// A sandbox shows the same in `/etc` with copies of its parts and without.
+/// `/etc` in a sandbox is the same with and without copies of its parts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn etc_is_the_same_with_copies() {
+async fn etc_is_identical_with_copies() {
     let script = "cd /etc && find . ! -path ./passwd ! -path ./group ! -path '*/private/*' ! -type d | sort | while read -r f; do \
                   if [ -L \"$f\" ]; then readlink \"$f\"; else cksum \"$f\"; fi; done; touch /etc/hosts /etc/new; rm -f /etc/hosts";
     let mut seen = Vec::new();
@@ -181,7 +181,7 @@ async fn debuggers_work_on_own_processes() {
     }
 }
 
-/// Files that programs write belong to the service, whoever they are inside; owners on disk are never changed.
+/// Files that programs write belong to the service for every user inside; owners on disk are never changed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn written_files_belong_to_the_service() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! Personal tokens: made, used and revoked by the API and by the page, and what is refused.
+//! Personal tokens: created, used and revoked by the API and by the page, and refused requests.
 
 use fake_forge::Dialect;
 use ralph_bot::domain::model::ids::Timestamp;
@@ -20,7 +20,7 @@ on_one_forge!(
     session_that_ended_makes_no_token,
     token_of_somebody_else_cannot_be_revoked,
     page_shows_a_new_token_once,
-    page_says_what_is_wrong_with_a_request,
+    page_explains_an_invalid_request,
 );
 
 async fn login_story(dialect: Dialect, scenario: impl AsyncFnOnce(&mut World)) {
@@ -230,7 +230,7 @@ async fn page_shows_a_new_token_once(dialect: Dialect) {
         assert_eq!((revoked.status, revoked.location()), (303, "/tokens"));
         assert!(browser.get("/tokens").await.text.contains(">revoked<"));
         assert_eq!(with_token(world, &token, (Method::GET, "/me"), None).await.0, 401);
-        // Pages take no personal token, and nobody is sent to the login.
+        // Pages accept no personal token, and do not redirect to the login.
         let address = dashboard(world).join("/tokens").expect("an address");
         let answer = reqwest::Client::new().get(address).bearer_auth(&token).send().await.expect("an answer");
         assert_eq!(answer.status().as_u16(), 401);
@@ -239,7 +239,7 @@ async fn page_shows_a_new_token_once(dialect: Dialect) {
     .await;
 }
 
-async fn page_says_what_is_wrong_with_a_request(dialect: Dialect) {
+async fn page_explains_an_invalid_request(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let pages = ServedPages::of(world, false).await;
         for (fields, says) in [

@@ -20,11 +20,11 @@ fn program(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("executable");
 }
 
-/// Programs on the `PATH` run through links and prefixes; what lies beside their prefixes is not there.
+/// Programs on the `PATH` run through links and prefixes; files beside their prefixes are hidden.
 ///
 /// See docs/research/threats.md#s1.
 #[tokio::test]
-async fn tool_chains_on_the_path_run_and_their_neighbors_are_not_there() {
+async fn tool_chains_on_the_path_run_and_neighboring_folders_are_hidden() {
     if sandbox().await.tier != SandboxTier::A {
         return;
     }
@@ -53,7 +53,7 @@ async fn tool_chains_on_the_path_run_and_their_neighbors_are_not_there() {
 
 /// See docs/research/threats.md#s1.
 #[tokio::test]
-async fn start_fails_where_own_paths_cannot_be_hidden() {
+async fn start_fails_if_own_paths_cannot_be_hidden() {
     let folder = tempfile::tempdir().expect("a folder");
     let root = folder.path().canonicalize().expect("a path");
     program(&root.join("opt/tool/bin/tool"), "#!/bin/sh\n");
@@ -84,7 +84,7 @@ async fn start_fails_where_own_paths_cannot_be_hidden() {
     }
 }
 
-/// `LD_PRELOAD` in a program's environment has an effect inside only, where nothing is root.
+/// `LD_PRELOAD` in a program's environment has an effect only inside, where no process is root.
 ///
 /// See docs/research/threats.md#s16.
 #[tokio::test]
@@ -129,7 +129,7 @@ async fn libraries_are_loaded_by_programs_only_and_not_as_root() {
     }
 }
 
-/// Machines on which bubblewrap fails, made by namespaces of their own, and words of the one fix.
+/// Machines on which bubblewrap fails, simulated by separate namespaces, and words of the one fix.
 ///
 /// See docs/research/threats.md#s16.
 #[tokio::test]

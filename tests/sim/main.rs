@@ -52,7 +52,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn every_seed_keeps_the_invariants() {
+fn invariants_hold_for_every_seed() {
     if let Some(seed) = number("RALPH_SIM_SEED") {
         play(seed, true);
         return;

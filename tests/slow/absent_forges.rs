@@ -8,12 +8,12 @@ use ralph_bot::domain::loops::LoopState;
 use crate::harness::dashboard::ServedPages;
 use crate::harness::{Setup, World, on_both_forges, on_one_forge, prepared_story, story};
 
-on_both_forges!(refused_credential_is_told_from_a_forge_that_is_down);
+on_both_forges!(refused_credential_is_distinguished_from_a_forge_that_is_down);
 
 on_one_forge!(
     forge_that_is_down_at_the_first_start_is_awaited,
     forge_that_is_down_at_a_later_start_is_awaited,
-    absent_forge_delays_no_other,
+    unavailable_forge_does_not_delay_others,
 );
 
 /// Faults of a forge that is down; more than are ever asked for.
@@ -63,10 +63,10 @@ async fn forge_that_is_down_at_the_first_start_is_awaited(dialect: Dialect) {
     let down = |world: &mut World| take_down(world, FakeFault::Reset { apply: false });
     prepared_story(Setup::new(dialect), down, async |world| {
         let told = readyz(world).await;
-        assert!(told.starts_with("ready\nforge forge is not there yet (") && told.contains("wait"), "{told}");
+        assert!(told.starts_with("ready\nforge forge is unavailable (") && told.contains("wait"), "{told}");
         assert!(metric(world, 0));
         let (page, forges) = shown(world).await;
-        for words in ["<h3>Forge forge", "not there yet", "Its deliveries are stored and wait."] {
+        for words in ["<h3>Forge forge", "unavailable", "Its deliveries are stored and wait."] {
             assert!(page.contains(words), "{words}: {page}");
         }
         assert!(!page.contains("Nothing is waiting for a decision"), "{page}");
@@ -96,9 +96,9 @@ async fn forge_that_is_down_at_a_later_start_is_awaited(dialect: Dialect) {
         take_down(world, FakeFault::Reset { apply: false });
         world.restart().await;
         let told = readyz(world).await;
-        assert!(told.contains("forge forge is not there yet") && !told.contains("deliveries"), "{told}");
+        assert!(told.contains("forge forge is unavailable") && !told.contains("deliveries"), "{told}");
         let (page, _) = shown(world).await;
-        assert!(page.contains("not there yet") && !page.contains("Its deliveries are stored"), "{page}");
+        assert!(page.contains("unavailable") && !page.contains("Its deliveries are stored"), "{page}");
         let comment = world.comment("/ralph status").await;
         let own = world.own_comment("/ralph abort").await;
         world.settle().await;
@@ -111,7 +111,7 @@ async fn forge_that_is_down_at_a_later_start_is_awaited(dialect: Dialect) {
     .await;
 }
 
-async fn refused_credential_is_told_from_a_forge_that_is_down(dialect: Dialect) {
+async fn refused_credential_is_distinguished_from_a_forge_that_is_down(dialect: Dialect) {
     let refuse = |world: &mut World| take_down(world, FakeFault::status(401));
     prepared_story(Setup::new(dialect), refuse, async |world| {
         let told = readyz(world).await;
@@ -129,14 +129,14 @@ async fn refused_credential_is_told_from_a_forge_that_is_down(dialect: Dialect) 
     .await;
 }
 
-async fn absent_forge_delays_no_other(dialect: Dialect) {
+async fn unavailable_forge_does_not_delay_others(dialect: Dialect) {
     let mut setup = Setup::new(dialect);
     setup.forges =
         "\n  - { name: other, kind: gitea, url: \"http://127.0.0.1:9\", token_env: TOKEN, webhook_secret_env: SECRET }"
             .into();
     story(setup, async |world| {
         let told = readyz(world).await;
-        assert!(told.contains("forge other is not there yet") && told.lines().count() == 2, "{told}");
+        assert!(told.contains("forge other is unavailable") && told.lines().count() == 2, "{told}");
         let (page, _) = shown(world).await;
         assert!(page.contains("<h3>Forge other") && !page.contains("<h3>Forge forge"), "{page}");
         assert_eq!(world.run().await.state, LoopState::Review);

@@ -75,7 +75,7 @@ async fn silent_agent_is_killed_after_idle_limit(dialect: Dialect) {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
         assert!(done.iterations[0].agent_problem.contains("stopped"), "{}", done.iterations[0].agent_problem);
-        // What it had done until then is not lost.
+        // Its earlier work is not lost.
         assert!(done.iterations[0].commit.is_some());
     })
     .await;
@@ -276,7 +276,7 @@ async fn flaky_check_ends_in_review_or_pause(dialect: Dialect) {
     }
 }
 
-/// Packages that an agent or a check installs find no credentials of the service's account.
+/// Installed packages of an agent or a check find no credentials of the service's account.
 /// See docs/research/threats.md#s15.
 async fn service_home_is_hidden_from_agents_and_checks(dialect: Dialect) {
     let home = tempfile::tempdir().expect("a folder");

@@ -20,19 +20,19 @@ use crate::harness::viewers::{prepare_logins, with_login};
 use crate::harness::{Setup, WILLING, World, live_story, on_one_forge, prepared_story, story};
 
 on_one_forge!(
-    answers_fit_the_description,
+    answers_match_the_openapi_description,
     loops_are_listed_by_pages_and_filters,
-    forbidden_loop_is_as_unknown_as_a_missing_one,
-    invalid_requests_say_what_to_do,
+    forbidden_loop_is_answered_like_a_missing_one,
+    invalid_requests_get_advice,
     search_finds_titles_prompts_and_outputs,
     command_is_processed_like_a_comment,
-    stream_replays_what_was_missed,
-    token_permits_what_its_scope_says,
+    stream_replays_missed_events,
+    token_permits_only_its_scope,
     secrets_are_masked_in_answers,
     command_line_prints_the_same_over_the_api,
-    figures_of_control_are_answered,
+    api_returns_control_values,
     learnings_are_filtered_and_reflections_listed,
-    stopped_backend_is_used_again_by_the_api,
+    api_enables_a_stopped_backend,
 );
 
 /// Client of the API with a token.
@@ -109,7 +109,7 @@ fn problem_schema(description: &Value) -> Value {
     description["components"]["responses"]["Problem"]["content"]["application/problem+json"]["schema"].clone()
 }
 
-async fn answers_fit_the_description(dialect: Dialect) {
+async fn answers_match_the_openapi_description(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
@@ -197,8 +197,8 @@ async fn loops_are_listed_by_pages_and_filters(dialect: Dialect) {
     .await;
 }
 
-/// Nobody learns from an answer whether a loop exists.
-async fn forbidden_loop_is_as_unknown_as_a_missing_one(dialect: Dialect) {
+/// An answer does not reveal whether a loop exists.
+async fn forbidden_loop_is_answered_like_a_missing_one(dialect: Dialect) {
     prepared_story(with_login(Setup::new(dialect)), prepare_logins, async |world| {
         let done = world.run().await;
         // An account that the forge does not know has no right anywhere.
@@ -227,7 +227,7 @@ async fn forbidden_loop_is_as_unknown_as_a_missing_one(dialect: Dialect) {
     .await;
 }
 
-async fn invalid_requests_say_what_to_do(dialect: Dialect) {
+async fn invalid_requests_get_advice(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let done = world.run().await;
         let api = TokenClient::of_operator(world).await;
@@ -312,7 +312,7 @@ async fn search_finds_titles_prompts_and_outputs(dialect: Dialect) {
             wrong.contains(&("title".into(), Value::Null)) && wrong.contains(&("prompt".into(), json!(1))),
             "{wrong:?}"
         );
-        // What the check printed in the first iteration.
+        // Output of the check in the first iteration.
         let printed = places("%22answer+is+40%22").await;
         assert!(printed.contains(&("check".into(), json!(1))), "{printed:?}");
         let found = api.found(&format!("/search?q=wrong&loop={}", done.id)).await;
@@ -321,7 +321,7 @@ async fn search_finds_titles_prompts_and_outputs(dialect: Dialect) {
         assert!(found["hits"][0]["line"].as_u64().is_some_and(|line| line > 0), "{found}");
         assert_eq!(places("zebra").await, []);
 
-        // A review is a comment: what is said in general, and at a line.
+        // A review is a comment with a general text and a remark on a line.
         let pull = done.pull.opened.as_ref().expect("a pull request").number;
         let review = ReviewDraft {
             verdict: ReviewVerdict::ChangesRequested,
@@ -351,7 +351,7 @@ async fn command_is_processed_like_a_comment(dialect: Dialect) {
         assert_eq!((status, &paused["taken"]), (StatusCode::OK, &json!(true)), "{paused}");
         assert_eq!(paused["state"], "paused", "{paused}");
         assert!(paused["says"].as_str().is_some_and(|says| says.contains("for lunch")), "{paused}");
-        // Whatever a loop refuses is told with its reason.
+        // Every refusal of a loop is answered with its reason.
         for (command, says) in [
             ("/ralph resume --max-iterations 1", "not more than"),
             ("/ralph resume --confirm 01234567", "no text to be confirmed"),
@@ -434,14 +434,14 @@ async fn events_until(
     events
 }
 
-async fn stream_replays_what_was_missed(dialect: Dialect) {
+async fn stream_replays_missed_events(dialect: Dialect) {
     live_story(Setup::new(dialect).agent(WILLING), async |world| {
         let api = TokenClient::of_operator(world).await;
         let is_ready = |_: &str, name: &str, data: &Value| name == "step" && data["state"] == "review";
         let begin = world.engine().store.read(feed::newest).await.expect("read").to_string();
         world.label().await;
         let mut live = events_until(&api, "/events", Some(&begin), is_ready).await;
-        // What an agent writes is told while it runs, and not afterwards.
+        // The agent's output is streamed while it runs, and not afterwards.
         live.retain(|(_, name, _)| name != "output");
         let done = world.until("the review", |l| l.state == LoopState::Review).await;
         assert!(live.iter().all(|(_, _, data)| data["loop"] == done.id.as_str()));
@@ -451,7 +451,7 @@ async fn stream_replays_what_was_missed(dialect: Dialect) {
         );
         let positions: Vec<(i64, i64)> = live.iter().map(|(id, ..)| position(id)).collect();
         assert!(positions.windows(2).all(|two| two[0].0 <= two[1].0 && two[0].1 <= two[1].1 && two[0] != two[1]));
-        // A listener that comes back gets exactly what it missed, of all loops or of this one.
+        // A reconnected listener gets exactly the missed events, of all loops or of this one.
         let missed = &live[live.len() / 2 + 1..];
         let last = &missed.last().expect("some events").0;
         for path in ["/events".to_owned(), format!("/loops/{}/events", done.id)] {
@@ -481,7 +481,7 @@ fn position(id: &str) -> (i64, i64) {
     (step, activity)
 }
 
-async fn token_permits_what_its_scope_says(dialect: Dialect) {
+async fn token_permits_only_its_scope(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let done = world.run().await;
         let operator = TokenOwner { account: None, operator: true };
@@ -595,7 +595,7 @@ async fn command_line_prints_the_same_over_the_api(dialect: Dialect) {
                     if let Some(age) = value.get_mut("age_s") {
                         *age = Value::Null;
                     }
-                    // What the loop's prompts had learnt is not part of the API.
+                    // The learnings in the loop's prompts are not part of the API.
                     if let Some(turn) = value.get_mut(0) {
                         turn["learnings"] = Value::Null;
                     }
@@ -635,7 +635,7 @@ async fn command_line_prints_the_same_over_the_api(dialect: Dialect) {
 /// Agent that makes no progress, so that control raises alarms and the overseer detects it.
 const STUCK: &str = "echo \"$RALPH_ITERATION wrong\" >answer.txt\n";
 
-async fn figures_of_control_are_answered(dialect: Dialect) {
+async fn api_returns_control_values(dialect: Dialect) {
     let config = "limits: { iterations: 30, comments_per_hour: 1000, comments_per_day: 1000 }";
     story(Setup::new(dialect).agent(STUCK).config(config), async |world| {
         let stopped = world.run().await;
@@ -765,7 +765,7 @@ async fn learnings_are_filtered_and_reflections_listed(dialect: Dialect) {
 }
 
 /// Route of the dashboard's button, for programs.
-async fn stopped_backend_is_used_again_by_the_api(dialect: Dialect) {
+async fn api_enables_a_stopped_backend(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.run().await;
         let engine = world.engine().clone();

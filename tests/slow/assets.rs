@@ -11,7 +11,7 @@ use crate::harness::{Setup, World, on_both_forges, on_one_forge, parts, story};
 on_both_forges!(
     changed_asset_is_stored_as_a_pointer_and_uploaded,
     exceeded_quota_of_git_lfs_pauses_and_resume_uploads,
-    forge_without_git_lfs_is_named_in_the_status,
+    status_names_a_forge_without_git_lfs,
 );
 
 on_one_forge!(
@@ -110,7 +110,7 @@ async fn exceeded_quota_of_git_lfs_pauses_and_resume_uploads(dialect: Dialect) {
     .await;
 }
 
-async fn forge_without_git_lfs_is_named_in_the_status(dialect: Dialect) {
+async fn status_names_a_forge_without_git_lfs(dialect: Dialect) {
     if !has_git_lfs() {
         return;
     }

@@ -32,20 +32,20 @@ on_one_forge!(
     limited_assistant_falls_back_to_next,
     assistant_suggests_checks_for_the_list,
     independent_questions_are_asked_concurrently,
-    hanging_model_delays_nothing,
+    hanging_model_does_not_delay_the_loop,
     unreachable_endpoint_is_skipped,
     hostile_advice_is_neutralized,
     exhausted_budget_skips_assistants,
     assistants_are_asked_only_at_full_intelligence,
-    restart_repeats_no_question,
+    restart_does_not_repeat_questions,
     stop_does_not_wait_for_models,
     failing_tools_are_reported,
     program_writes_context_and_summaries_by_default,
-    failing_program_is_told_once_and_the_loop_goes_on,
+    failing_assistant_is_reported_once_and_the_loop_continues,
     second_opinion_comes_from_a_model_over_http,
     scripted_chat_agent_solves_the_task,
     scripted_chat_agent_sees_the_images_of_the_task,
-    full_sample_does_what_it_says,
+    full_sample_configuration_works_as_documented,
 );
 
 /// Sample configuration with every backend key, which continues the mapping `backends`.
@@ -251,7 +251,7 @@ async fn assistant_advice_reaches_next_prompts(dialect: Dialect) {
         // The agent wrote no report, so its message is used.
         assert_eq!(done.iterations[0].report.summary, "It wrote a number without looking.");
         assert_eq!(done.iterations[1].report.summary, "Done.");
-        // The reflection was made from the change and what the check said of it.
+        // The reflection was made from the change and the check's output.
         let reflection = models.seen().into_iter().find(|seen| seen.purpose == "reflection").expect("one");
         for expected in ["-41\n+7", "the answer is 7", "Approach: guess"] {
             assert!(reflection.text.contains(expected), "{expected}: {}", reflection.text);
@@ -357,8 +357,8 @@ async fn program_writes_context_and_summaries_by_default(dialect: Dialect) {
 }
 
 /// An assistant that hangs, answers nonsense, crashes, is limited, or exceeds its limits costs the loop nothing but time. People
-/// are told once, and agents keep their backends.
-async fn failing_program_is_told_once_and_the_loop_goes_on(dialect: Dialect) {
+/// are notified once, and agents keep their backends.
+async fn failing_assistant_is_reported_once_and_the_loop_continues(dialect: Dialect) {
     let uses = |tokens: u64| {
         let usage = json!({"input_tokens": tokens, "output_tokens": 1});
         let content = json!([{"type": "text", "text": "I think."}]);
@@ -393,7 +393,7 @@ async fn failing_program_is_told_once_and_the_loop_goes_on(dialect: Dialect) {
             }
             let failure = done.agent.assistant_failure.as_deref().unwrap_or_default();
             assert!(failure.starts_with("The assistant failed in iteration 1 (clerk gave no usable answer: "), "{failure}");
-            assert!(failure.contains(says) && failure.ends_with("; the loop continues on facts"), "{says}: {failure}");
+            assert!(failure.contains(says) && failure.ends_with("; the loop continues with measured facts"), "{says}: {failure}");
             let told = world.bot_comments().iter().filter(|text| text.contains("The assistant failed in")).count();
             assert_eq!(told, 1, "{says}: {:?}", world.bot_comments());
             let id = done.id.clone();
@@ -410,7 +410,7 @@ async fn failing_program_is_told_once_and_the_loop_goes_on(dialect: Dialect) {
 /// The sample runs as written, except that shell scripts replace the programs: backends take turns by the clock, the limit of cost
 /// per hour moves work, `haiku` writes the context block and the summary and becomes the agent's model above $8, and the schedule pauses
 /// the loop above $10.
-async fn full_sample_does_what_it_says(dialect: Dialect) {
+async fn full_sample_configuration_works_as_documented(dialect: Dialect) {
     let claude = r#"prompt=$4
         answer() { printf '{"type":"result","subtype":"success","is_error":false,"terminal_reason":"completed","result":"%s","total_cost_usd":%s,"duration_ms":5,"num_turns":1,"session_id":"s","usage":{"input_tokens":100,"output_tokens":50}}\n' "$1" "$2"; }
         case $prompt in
@@ -471,7 +471,7 @@ async fn full_sample_does_what_it_says(dialect: Dialect) {
     .await;
 }
 
-/// A compressed context block is asked for where a session begins: in the first iteration, and after the session is full.
+/// A compressed context block is requested at the start of a session: in the first iteration, and after the session is full.
 async fn resumed_session_asks_for_no_context(dialect: Dialect) {
     let models = Models::start(good).await;
     let guide: String = (0..400).map(|n| format!("rule {n} is {}; ", n * 7919 % 1009)).collect();
@@ -491,7 +491,7 @@ async fn resumed_session_asks_for_no_context(dialect: Dialect) {
         assert_eq!(asked.len(), 2, "{:?}", models.purposes());
         assert!(asked[0].text.contains("iteration 1 of at most 4"), "{}", asked[0].text);
         assert!(asked[1].text.contains("iteration 4 of at most 4"), "{}", asked[1].text);
-        // Reflections are told to a resumed session, so that they are asked for.
+        // A resumed session gets reflections, so they are requested.
         assert!(models.purposes().contains(&"reflection"), "{:?}", models.purposes());
         let paid = booked(world).await.into_iter().filter(|(purpose, ..)| purpose == "context").count();
         assert_eq!(paid, 2);
@@ -680,13 +680,13 @@ async fn independent_questions_are_asked_concurrently(dialect: Dialect) {
     .await;
 }
 
-async fn hanging_model_delays_nothing(dialect: Dialect) {
+async fn hanging_model_does_not_delay_the_loop(dialect: Dialect) {
     let models = Models::start(|_| ModelReply::Hangs).await;
     let config = format!("{}engine: {{ answer_timeout_s: 1 }}\n{FULL}", models.helper("helper"));
     story(Setup::new(dialect).config(&config).agent(TWO_TRIES), async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
-        // Who did not answer is not asked again in the same run, but for what it was asked at the same time.
+        // An assistant that did not answer gets no further question in the same run, except concurrent ones.
         assert_eq!(models.purposes(), ["prompt", "prompt", "reflection"]);
         let failed: Vec<_> = booked(world).await.into_iter().filter(|(purpose, ..)| purpose != "agent").collect();
         assert!(failed.iter().all(|(_, _, outcome)| outcome == "failed"), "{failed:?}");
@@ -794,7 +794,7 @@ async fn assistants_are_asked_only_at_full_intelligence(dialect: Dialect) {
     assert_eq!(models.purposes(), [""; 0]);
 }
 
-async fn restart_repeats_no_question(dialect: Dialect) {
+async fn restart_does_not_repeat_questions(dialect: Dialect) {
     let models = Models::start(good).await;
     let config = format!("{}{FULL}", models.helper("helper"));
     let service = Service::new(Setup::new(dialect).config(&config).agent(TWO_TRIES), false).await;
@@ -811,7 +811,7 @@ async fn restart_repeats_no_question(dialect: Dialect) {
     let done = service.until_loop("the review", |l| l.state == LoopState::Review && l.pull.opened.is_some()).await;
     assert_eq!(done.spent.iterations, 2);
     assert_eq!(models.purposes(), ["message", "prompt", "prompt", "reflection"]);
-    // What the lost runs had asked is on the loop's account all the same.
+    // The questions of lost runs are still charged to the loop.
     assert_eq!(done.spent.cost, Money(4 * 1_100), "{}", done.spent.cost);
     service.wait_until_idle().await;
     stop(&mut child).await;
@@ -947,7 +947,7 @@ async fn scripted_chat_agent_sees_the_images_of_the_task(dialect: Dialect) {
             assert_eq!(requests.len(), 2);
             for request in requests {
                 assert_eq!(request.body.contains(BASE64), takes_images, "{}", request.body);
-                let says = request.text.contains("your model takes no images: image-1.png");
+                let says = request.text.contains("your model does not accept images: image-1.png");
                 assert_eq!(says, !takes_images, "{}", request.text);
                 assert!(request.text.contains("image 1 in the issue"), "{}", request.text);
             }

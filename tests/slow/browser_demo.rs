@@ -14,7 +14,7 @@ use crate::harness::parts::command;
 /// Maximum wait for an event, and for a state on a page, in milliseconds.
 const WAIT_MS: u64 = 120_000;
 
-/// Returns the next event of a kind; nobody else may answer meanwhile.
+/// Returns the next event of a kind; no other answer may arrive meanwhile.
 async fn event(lines: &mut Lines<BufReader<ChildStdout>>, name: &str) -> Value {
     let found = async {
         loop {

@@ -41,7 +41,7 @@ async fn running_agent(world: &World) -> Loop {
     world.until("an agent that runs", |l| l.run.step == LoopStep::Agent).await
 }
 
-/// The page shows what the agent writes; following stops when a person scrolls up, and goes on at the end.
+/// The page shows the agent's output; following stops when a person scrolls up, and resumes at the end.
 async fn open_page_shows_the_agents_output_while_it_runs(dialect: Dialect) {
     let Some(mut browser) = Browser::start().await else { return };
     let gates = tempfile::tempdir().expect("a folder");
@@ -78,7 +78,7 @@ async fn open_page_shows_the_agents_output_while_it_runs(dialect: Dialect) {
         browser.evaluate("scrollTo(0, document.documentElement.scrollHeight)").await;
         browser.until(&is_followed(true)).await;
 
-        // Its end replaces what was shown while it ran.
+        // Its end replaces the live output.
         open_gate(gates.path(), "three");
         world.until("a review", |l| l.state == LoopState::Review).await;
         browser
@@ -143,7 +143,7 @@ async fn with_running_loop(dialect: Dialect, scenario: impl AsyncFnOnce(&mut Wor
     .await;
 }
 
-/// A connection that ends before anything was sent on it, and a loop that changes meanwhile.
+/// A connection that ends without any event, and a loop that changes in the meantime.
 async fn page_catches_up_after_its_connection_was_cut(dialect: Dialect) {
     with_running_loop(dialect, async |world, running| {
         let line = CutLine::to(&running.dashboard.url).await;
@@ -187,7 +187,7 @@ async fn page_catches_up_after_its_first_connection_failed(dialect: Dialect) {
     .await;
 }
 
-/// The scripts of a page arrive one after the other, the one that reads the stream late.
+/// The scripts of a page arrive one after the other, the stream reader last.
 async fn page_is_live_although_a_script_arrives_late(dialect: Dialect) {
     with_running_loop(dialect, async |world, running| {
         running.browser.call(json!({ "command": "delay", "url": "*/hx-sse.min.js", "milliseconds": 1000 })).await;

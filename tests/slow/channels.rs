@@ -225,7 +225,7 @@ async fn failed_notification_is_retried_for_a_day(dialect: Dialect) {
         assert!(tries[0].timestamp < tries[2].timestamp, "the time of sending is that of the try");
         assert_eq!(receiver.received("own").len(), 1, "what was delivered is not sent again");
 
-        // What is refused for good is not tried again, and where that is seen.
+        // A permanent refusal is not retried and is visible.
         assert_eq!(receiver.received("wrong").len(), 1);
         for (channel, why) in [("wrong", "given up: HTTP 400"), ("inside", "not public")] {
             let [(_, state, receipt)] = &audit(world, channel).await[..] else { panic!("one message to {channel}") };

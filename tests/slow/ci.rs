@@ -1,4 +1,4 @@
-//! CI of the pull request, and what the forge says about merging it.
+//! CI of the pull request, and the forge's answers about its merge.
 
 use fake_forge::{Dialect, OpKind, StatusDraft};
 use ralph_bot::domain::loops::{EscalationCause, LoopState};
@@ -13,7 +13,7 @@ on_both_forges!(
     red_ci_without_a_change_pauses_and_asks,
     red_ci_that_passes_at_a_rerun_needs_no_iteration,
     red_ci_of_the_base_starts_no_iteration,
-    red_ci_before_the_end_of_verification_is_not_done,
+    red_ci_before_the_end_of_verification_prevents_completion,
     base_update_without_conflict_starts_no_iteration,
     conflict_is_found_while_the_forge_repeats_its_old_answer,
     conflict_whose_push_was_missed_is_found_by_the_answer_of_the_forge,
@@ -21,7 +21,7 @@ on_both_forges!(
     unresolved_conflict_is_named_and_its_markers_are_never_pushed,
 );
 
-on_one_forge!(limit_with_an_unresolved_conflict_is_not_called_complete);
+on_one_forge!(limit_with_an_unresolved_conflict_is_not_reported_as_complete);
 
 fn status(state: &str, description: &str) -> StatusDraft {
     StatusDraft {
@@ -102,7 +102,7 @@ async fn red_ci_without_a_change_pauses_and_asks(dialect: Dialect) {
         let asked = world.escalations();
         assert_eq!(asked.len(), 1);
         insta::assert_snapshot!("failing_ci", world.conversation_on(asked[0]));
-        // Whoever resumes it gives the failures to the agent again.
+        // Resuming it gives the failures to the agent again.
         world.comment("/ralph resume").await;
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Paused);
@@ -150,8 +150,8 @@ async fn red_ci_of_the_base_starts_no_iteration(dialect: Dialect) {
     .await;
 }
 
-/// CI failed while the bot's own checks ran: the loop is not called done before the failure is worked on.
-async fn red_ci_before_the_end_of_verification_is_not_done(dialect: Dialect) {
+/// CI failed while the bot's own checks ran: the loop is not reported as done before the agent handles the failure.
+async fn red_ci_before_the_end_of_verification_prevents_completion(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
         world.label().await;
         let step = ralph_bot::domain::loops::LoopStep::Verify;
@@ -166,7 +166,7 @@ async fn red_ci_before_the_end_of_verification_is_not_done(dialect: Dialect) {
     .await;
 }
 
-/// Gitea calls a pull request "not mergeable" until it has looked, which it does after each push to the base.
+/// Gitea reports a pull request as "not mergeable" until its check for conflicts, which runs after each push to the base.
 ///
 /// See docs/research/faults.md#f17.
 async fn base_update_without_conflict_starts_no_iteration(dialect: Dialect) {
@@ -217,7 +217,7 @@ async fn assert_conflict_is_resolved(world: &World) {
     assert_eq!(world.file(&branch, "answer.txt").await.as_deref(), Some("42\n"));
 }
 
-/// The push itself is the reason to ask git: what the forge says is from before it.
+/// The push itself is the reason to ask git: the forge's answer predates it.
 ///
 /// See docs/research/faults.md#f17.
 async fn conflict_is_found_while_the_forge_repeats_its_old_answer(dialect: Dialect) {
@@ -231,7 +231,7 @@ async fn conflict_is_found_while_the_forge_repeats_its_old_answer(dialect: Diale
     .await;
 }
 
-/// The service did not hear of the push; a status of the pull request makes it look, and the forge says that it cannot tell (GitHub)
+/// The service did not hear of the push; a status of the pull request triggers a check, and the forge does not know the result (GitHub)
 /// or that the pull request cannot be merged (Gitea).
 async fn conflict_whose_push_was_missed_is_found_by_the_answer_of_the_forge(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
@@ -288,7 +288,7 @@ async fn unresolved_conflict_is_named_and_its_markers_are_never_pushed(dialect: 
 }
 
 /// All checks pass, but no iteration is left for the conflict.
-async fn limit_with_an_unresolved_conflict_is_not_called_complete(dialect: Dialect) {
+async fn limit_with_an_unresolved_conflict_is_not_reported_as_complete(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
         world.comment("/ralph run --max-iterations 1").await;
         world.settle().await;

@@ -36,7 +36,7 @@ async fn edit(world: &World, body: &str) {
     world.settle().await;
 }
 
-/// Sets the label without a delivery, and edits the text afterwards: not even a forge that tells who labeled can tell what the text was
+/// Sets the label without a delivery, and edits the text afterwards: even a forge that records labels does not record the text
 /// then.
 async fn miss_label_and_edit(world: &World) {
     world.forge.hooks().drop_next(1);
@@ -73,7 +73,7 @@ async fn edit_shortly_before_label_needs_confirmation(dialect: Dialect) {
         world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabeled");
         world.settle().await;
         assert!(matches!(world.run().await.state, LoopState::NeedsConfirm));
-        // The confirmed text is the one that was shown, not the current one.
+        // The confirmed text is the displayed one, not the current one.
         edit(world, "ANOTHER-TRAP").await;
         world.comment(&format!("/ralph run --confirm {hash}")).await;
         world.settle().await;
@@ -112,10 +112,10 @@ async fn hidden_parts_of_outsiders_need_confirmation(dialect: Dialect) {
         let prompt = world.prompts().await.remove(0);
         assert!(prompt.contains("THE-DRAWING") && !prompt.contains("THE-TRAP"), "{prompt}");
 
-        // The same text by a maintainer needs no confirmation; the status comment shows what the agent gets.
+        // The same text by a maintainer needs no confirmation; the status comment shows the agent's input.
         let (who, title) = (world.maintainer.clone(), "The answer is wrong once more");
         let body = "It should be 43. <!-- A-NOTE -->";
-        // Loops are told apart by the time of their start.
+        // Loops are distinguished by the time of their start.
         world.advance(Duration::from_secs(1)).await;
         world.issue = world.forge.open_issue(&who, world.repo, title, body, &[]).await.expect("an issue");
         world.settle().await;

@@ -20,7 +20,7 @@ on_both_forges!(submodules_of_a_listed_host_are_fetched_without_a_credential);
 on_one_forge!(
     kept_environment_serves_later_loops_until_the_lock_file_changes,
     setup_reaches_registries_that_agents_cannot_reach,
-    setup_that_needs_an_unlisted_host_names_it,
+    setup_failure_names_the_unlisted_host,
 );
 
 /// A repository with an ignored folder `node_modules` and a lock file. Agents and checks run in a sandbox, if this machine has one.
@@ -104,7 +104,7 @@ async fn setup_reaches_registries_that_agents_cannot_reach(dialect: Dialect) {
     .await;
 }
 
-async fn setup_that_needs_an_unlisted_host_names_it(dialect: Dialect) {
+async fn setup_failure_names_the_unlisted_host(dialect: Dialect) {
     if sandbox().await.tier != SandboxTier::A {
         return;
     }

@@ -23,20 +23,20 @@ use crate::harness::{Setup, World, live_story, on_both_forges, on_one_forge, sto
 on_both_forges!(account_needs_the_forges_permission_for_each_command);
 
 on_one_forge!(
-    button_gives_the_loop_the_input_of_the_comment,
+    button_and_comment_give_the_same_input,
     pages_show_a_finished_loop,
-    first_page_shows_what_waits_with_its_answers,
-    nobody_sees_a_page_without_the_token,
+    first_page_shows_waiting_loops_with_their_answers,
+    pages_require_the_token,
     command_with_a_mistake_is_answered_on_the_page_only,
-    stream_replays_what_a_listener_missed,
+    dashboard_stream_replays_missed_events,
     transcript_of_a_running_agent_is_live,
     /// See docs/research/threats.md#i11.
-    hostile_texts_stay_text,
+    hostile_texts_are_escaped,
     proposal_and_learning_are_answered_by_buttons,
     learnings_are_filtered_on_the_page,
     given_up_delivery_is_tried_again,
-    stopped_backend_is_used_again_by_a_button,
-    lists_of_a_loop_say_what_they_leave_out,
+    button_enables_a_stopped_backend,
+    lists_of_a_loop_state_omitted_entries,
     secrets_are_masked_on_every_page,
 );
 
@@ -156,7 +156,7 @@ async fn pages_show_a_finished_loop(dialect: Dialect) {
     .await;
 }
 
-async fn first_page_shows_what_waits_with_its_answers(dialect: Dialect) {
+async fn first_page_shows_waiting_loops_with_their_answers(dialect: Dialect) {
     story(limited(dialect), async |world| {
         let stopped = world.run().await;
         assert_eq!(stopped.state, LoopState::LimitReached, "{}", stopped.why);
@@ -174,7 +174,7 @@ async fn first_page_shows_what_waits_with_its_answers(dialect: Dialect) {
         }
         let filtered = dashboard.get("/?state=running").await.body;
         assert!(!filtered.contains("the answer is 40"), "{filtered}");
-        // What waits is told, whatever the filters hide; lists that the state excludes are left out.
+        // Waiting loops are listed for every filter; lists that the state excludes are omitted.
         assert!(filtered.contains("None with these filters; 1 waits.") && filtered.contains("(1) Loops"), "{filtered}");
         assert!(filtered.contains("<h2>Running now") && !filtered.contains("<h2>In review"), "{filtered}");
         assert!(!filtered.contains("Nothing is waiting for a decision"), "{filtered}");
@@ -186,7 +186,7 @@ async fn first_page_shows_what_waits_with_its_answers(dialect: Dialect) {
     .await;
 }
 
-async fn nobody_sees_a_page_without_the_token(dialect: Dialect) {
+async fn pages_require_the_token(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let done = world.run().await;
         let dashboard = ServedPages::of(world, false).await;
@@ -203,7 +203,7 @@ async fn nobody_sees_a_page_without_the_token(dialect: Dialect) {
                 assert!(matches!(answer.status, 401 | 429), "{path}: {} {}", answer.status, answer.body);
             }
         }
-        // The token of a form has to be that of the viewer.
+        // The token of a form must belong to the viewer.
         let dashboard = ServedPages::of(world, false).await;
         for path in CHANGE {
             let answer =
@@ -264,7 +264,7 @@ async fn commands(world: &World) -> Vec<LoopInput> {
     commands.collect()
 }
 
-async fn button_gives_the_loop_the_input_of_the_comment(dialect: Dialect) {
+async fn button_and_comment_give_the_same_input(dialect: Dialect) {
     const WORDS: &str = "Write 42.\nNot 40.";
     let by_comment = story(limited(dialect), async |world| {
         world.run().await;
@@ -359,7 +359,7 @@ async fn command_with_a_mistake_is_answered_on_the_page_only(dialect: Dialect) {
         let help = dashboard.press(world, &path, &[("csrf", ""), ("command", "/ralph help")]).await;
         assert!(help.status == 200 && help.body.contains("&#x2f;ralph budget 5.00: "), "{}", help.body);
         assert_eq!(world.the_loop().await.version, stopped.version);
-        // What the loop itself refuses.
+        // Refusals of the loop itself.
         for (command, words) in [
             ("/ralph iterations 1", "not more than the 1 iterations used already"),
             ("/ralph approve", "no plan needs an approval"),
@@ -375,18 +375,18 @@ async fn command_with_a_mistake_is_answered_on_the_page_only(dialect: Dialect) {
     .await;
 }
 
-async fn stream_replays_what_a_listener_missed(dialect: Dialect) {
+async fn dashboard_stream_replays_missed_events(dialect: Dialect) {
     story(limited(dialect), async |world| {
         let stopped = world.run().await;
         let dashboard = ServedPages::of(world, false).await;
         let path = format!("/loops/{}/events", stopped.id);
         let version = stopped.version as usize;
-        // At least its steps; what agents did is told, too.
+        // At least its steps; agents' activities are sent, too.
         let all = dashboard.events(&path, Some("0-0-0"), version).await;
         assert!(all.len() >= version, "{all:?}");
         assert_eq!(dashboard.events(&path, Some(&all[2]), version - 3).await[..version - 3], all[3..version]);
         assert_eq!(dashboard.events("/events", Some("0-0-0"), version).await[..version], all[..version]);
-        // Who comes without a position gets only what happens from then on.
+        // A listener without a position gets only later events.
         let begun = tokio::sync::Notify::new();
         let heard = dashboard.listen(&path, None, 2, || begun.notify_one());
         let command = async {
@@ -398,7 +398,7 @@ async fn stream_replays_what_a_listener_missed(dialect: Dialect) {
         assert_eq!(answer.status, 303, "{}", answer.body);
         assert_eq!(heard[0], *all.last().expect("an event"), "the stream begins with its position");
         assert!(!all.contains(&heard[1]), "{} is new", heard[1]);
-        // A page that was cut off before anything happened gets what happened since it was made.
+        // A page that was disconnected before the first event gets all events since its creation.
         let page = format!("{path}?after={}", heard[0]);
         assert_eq!(dashboard.events(&page, None, 1).await[0], heard[1]);
         assert_eq!(dashboard.get(&format!("{path}?after=zebra")).await.status, 400);
@@ -447,7 +447,7 @@ async fn transcript_of_a_running_agent_is_live(dialect: Dialect) {
             api["turns"][0]["ended_at"].is_null() && api["turns"][0]["prompt"].as_str().is_some_and(|p| !p.is_empty()),
             "{api}"
         );
-        // The stream of the page tells what its agent writes.
+        // The stream of the page contains the agent's output.
         let newest = world.engine().store.read(feed::newest).await.expect("read");
         let before = FeedPosition { output: 0, ..newest };
         let events = dashboard.events(&format!("/loops/{id}/events?after={before}&iteration=1"), None, 1).await;
@@ -468,7 +468,7 @@ async fn transcript_of_a_running_agent_is_live(dialect: Dialect) {
     .await;
 }
 
-async fn hostile_texts_stay_text(dialect: Dialect) {
+async fn hostile_texts_are_escaped(dialect: Dialect) {
     let all = HOSTILE_TEXTS.map(|text| text.replace('\u{0}', "")).join("\n");
     let script = "cat payloads.txt\necho '<img src=x onerror=alert(3)>' >>answer.txt\n\
         printf '{\"summary\": \"<script>alert(4)</script>\", \"approach\": \"\\\\\"><svg onload=alert(5)>\", \"learnings\": [\"<b>bold</b>\"]}' >\"$RALPH_REPORT\"\n";
@@ -726,7 +726,7 @@ async fn given_up_delivery_is_tried_again(dialect: Dialect) {
     .await;
 }
 
-async fn stopped_backend_is_used_again_by_a_button(dialect: Dialect) {
+async fn button_enables_a_stopped_backend(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.run().await;
         let engine = world.engine().clone();
@@ -767,7 +767,7 @@ async fn stopped_backend_is_used_again_by_a_button(dialect: Dialect) {
     .await;
 }
 
-async fn lists_of_a_loop_say_what_they_leave_out(dialect: Dialect) {
+async fn lists_of_a_loop_state_omitted_entries(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let done = world.run().await;
         let dashboard = ServedPages::of(world, false).await;

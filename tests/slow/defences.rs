@@ -37,7 +37,7 @@ fn settings(without: &[Defence]) -> ProbeSettings {
 
 /// See docs/research/threats.md#s16.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn probe_notices_each_defence_that_is_missing() {
+async fn probe_reports_each_missing_defence() {
     if sandbox().await.tier != SandboxTier::A {
         return;
     }
@@ -57,12 +57,12 @@ async fn probe_notices_each_defence_that_is_missing() {
     }
 }
 
-/// A key of the service is found by its session keyring, unless the run has one of its own.
+/// A key of the service is found by its session keyring, unless the run has a separate one.
 ///
 /// See docs/research/threats.md#s16.
 #[test]
-fn keys_of_the_service_are_out_of_reach_by_the_keyring_alone() {
-    // The keyring belongs to this thread and to what it starts.
+fn session_keyring_alone_hides_the_keys_of_the_service() {
+    // The keyring belongs to this thread and its children.
     if !joins_new_keyring() {
         return skipped_tests::skip_in_ci_as_well("the kernel has no keys, or none for this process");
     }

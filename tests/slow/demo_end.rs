@@ -1,4 +1,4 @@
-//! The end of the demo: by a button, by a signal, or because nobody is left who reads it. The real binary, at a terminal and on a pipe.
+//! The end of the demo: by a button, by a signal, or because its reader has left. The real binary, at a terminal and on a pipe.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -15,16 +15,16 @@ use crate::harness::parts::command;
 
 const WAIT: Duration = Duration::from_secs(120);
 
-/// A demo with a folder of its own for its temporary files.
+/// A demo with a separate folder for its temporary files.
 struct RunningDemo {
     folder: tempfile::TempDir,
     process: Child,
-    /// Its output; `None` once nobody reads it.
+    /// Its output; `None` after its reader has left.
     lines: Option<Lines<BufReader<ChildStdout>>>,
 }
 
 impl RunningDemo {
-    /// Starts what `demo` makes of the program's path.
+    /// Starts the command that `demo` builds from the program's path.
     fn start(demo: impl FnOnce(&str) -> Command) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::create_dir(folder.path().join("tmp")).expect("a folder");
@@ -46,7 +46,7 @@ impl RunningDemo {
         })
     }
 
-    /// Waits for an event of the demo, before which nobody answers for the person, and returns it.
+    /// Waits for an event of the demo, before which no automatic answer may occur, and returns it.
     async fn until(&mut self, event: &str) -> Value {
         let lines = self.lines.as_mut().expect("an output");
         let found = async {
@@ -69,7 +69,7 @@ impl RunningDemo {
     }
 }
 
-/// At a terminal, the demo waits for a person, whose Abort is an end like any other.
+/// At a terminal, the demo waits for a person, and Abort ends it normally.
 #[tokio::test]
 async fn demo_at_a_terminal_waits_for_a_button() {
     let mut demo = RunningDemo::at_terminal("DEMO");
@@ -97,7 +97,7 @@ async fn demo_at_a_terminal_waits_for_a_button() {
     demo.until("waiting").await;
 }
 
-/// A demo that waits for a person writes nothing, and gets no signal where its starter ignores hang-ups.
+/// A demo that waits for a person writes no output, and gets no signal if its parent ignores SIGHUP.
 #[tokio::test]
 async fn demo_whose_terminal_is_closed_ends_without_a_signal() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -113,9 +113,9 @@ async fn demo_whose_terminal_is_closed_ends_without_a_signal() {
     assert_eq!(demo.remaining(), Vec::<PathBuf>::new());
 }
 
-/// The demo stops its loop and deletes its files, whatever ends it.
+/// The demo stops its loop and deletes its files for every way to end it.
 #[tokio::test]
-async fn demo_is_ended_in_order_by_signals_and_by_a_reader_that_leaves() {
+async fn demo_stops_cleanly_on_signals_and_when_its_reader_leaves() {
     for ended_by in [Some(Signal::HUP), Some(Signal::TERM), Some(Signal::INT), None] {
         let mut demo = RunningDemo::start(|program| {
             let mut demo = command(program);

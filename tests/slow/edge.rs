@@ -320,7 +320,7 @@ async fn forge_is_chosen_by_path_not_header(dialect: Dialect) {
         };
         let path = |d: Dialect| if d == Dialect::Gitea { "/webhooks/gitea" } else { "/webhooks/github" };
         let event = &genuine.event.0;
-        // The path of the other forge does not exist, whatever the headers say.
+        // The path of the other forge does not exist, independently of the headers.
         assert_eq!(post(world, path(other), &signed(own, "a", event, body), body.to_vec()).await, 404);
         assert_eq!(post(world, path(other), &signed(other, "b", event, body), body.to_vec()).await, 404);
         // The headers of the other forge carry no id and no event on this path.

@@ -179,7 +179,7 @@ fn prepared(name: &str, prepare: &str) -> TempDir {
     folder
 }
 
-/// Returns what is wrong with the run in an environment; `None` if nothing is.
+/// Returns the fault of the run in an environment; `None` if there is none.
 fn fault(environment: &LocalEnvironment) -> Option<String> {
     let folder = prepared(environment.name, environment.prepare);
     let root = folder.path();
@@ -213,7 +213,7 @@ fn fault(environment: &LocalEnvironment) -> Option<String> {
 
 /// See docs/research/faults.md#d12.
 #[test]
-fn environments_work_or_are_named_before_the_agent_starts() {
+fn unusable_environments_are_reported_before_the_agent_starts() {
     let is_root = shell(Path::new("/"), "", "test \"$(id -u)\" = 0").status.success();
     let all: Vec<LocalEnvironment> =
         environments().into_iter().filter(|one| is_root || !one.prepare.contains("chown")).collect();
@@ -231,11 +231,11 @@ fn environments_work_or_are_named_before_the_agent_starts() {
     assert!(faults.is_empty(), "{} of {} environments are wrong:\n{}", faults.len(), all.len(), faults.join("\n"));
 }
 
-/// A full disk is named, costs no work, and the run goes on once there is space: before the start, while the agent runs, and while
+/// A full disk is reported, loses no work, and the run continues once there is space: before the start, while the agent runs, and while
 /// its change is stored.
 /// See docs/research/faults.md#d1.
 #[tokio::test]
-async fn full_disk_is_named_and_the_loop_continues_with_space() {
+async fn full_disk_is_reported_and_the_loop_continues_with_free_space() {
     let folder =
         prepared("a full disk", "mkdir state; echo 'head -c 100000000 /dev/zero >@/state/ballast; true' >agent-extra");
     let root = folder.path();

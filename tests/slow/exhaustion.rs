@@ -45,11 +45,11 @@ fn used(child: &Child) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid(child))).expect("Linux");
     let fields: Vec<&str> = stat.rsplit(") ").next().expect("fields").split(' ').collect();
     let ticks: u64 = fields[11].parse::<u64>().expect("a number") + fields[12].parse::<u64>().expect("a number");
-    // Linux counts a hundred a second for programs, whatever it counts by itself.
+    // Linux reports a hundred ticks a second to programs, independently of its own frequency.
     Duration::from_millis(ticks * 10)
 }
 
-/// Neither a connection can be accepted nor a program be started.
+/// The service can neither accept connections nor start programs.
 /// See docs/research/faults.md#d8.
 async fn exhausted_file_descriptors_lose_nothing(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
@@ -150,7 +150,7 @@ async fn gigabyte_of_output_uses_little_memory() {
     let done = service.until_loop("the review", |l| l.state == LoopState::Review).await;
     let (took, grown) = (watch.elapsed(), memory_mib(&child, "VmHWM").saturating_sub(at_rest));
     println!("a gigabyte in {took:?}, with {grown} MiB more than the {at_rest} before");
-    // Far less than was printed; what is masked at a time is some MiB.
+    // Far less than the output; the masker keeps some MiB at a time.
     assert!(grown < 160, "{grown} MiB");
     assert_eq!(done.spent.iterations, 1, "{}", done.why);
     service.wait_until_idle().await;

@@ -8,8 +8,8 @@ use crate::harness::{Setup, WILLING, on_one_forge, story};
 
 on_one_forge!(
     check_that_passes_every_second_time_starts_no_loop,
-    check_that_fails_in_one_of_two_fresh_checkouts_is_asked_about,
-    check_that_passes_by_chance_without_a_change_is_asked_about,
+    check_that_fails_in_one_of_two_fresh_checkouts_needs_a_decision,
+    check_that_passes_by_chance_without_a_change_needs_a_decision,
 );
 
 /// Returns a check that counts its runs in a file outside of the trees and fails in some of them.
@@ -41,7 +41,7 @@ async fn check_that_passes_every_second_time_starts_no_loop(dialect: Dialect) {
 
 /// The check passes in the tree and in the first fresh checkout, and fails in the second one of the same commit.
 /// See docs/research/faults.md#a10.
-async fn check_that_fails_in_one_of_two_fresh_checkouts_is_asked_about(dialect: Dialect) {
+async fn check_that_fails_in_one_of_two_fresh_checkouts_needs_a_decision(dialect: Dialect) {
     let counter = tempfile::tempdir().expect("a folder");
     // Its second run changes nothing, so that the commit stays the same.
     story(Setup::new(dialect).agent("echo 42 >answer.txt\n"), async |world| {
@@ -63,7 +63,7 @@ async fn check_that_fails_in_one_of_two_fresh_checkouts_is_asked_about(dialect: 
 }
 
 /// See docs/research/faults.md#a10.
-async fn check_that_passes_by_chance_without_a_change_is_asked_about(dialect: Dialect) {
+async fn check_that_passes_by_chance_without_a_change_needs_a_decision(dialect: Dialect) {
     let counter = tempfile::tempdir().expect("a folder");
     story(Setup::new(dialect).agent("cat >/dev/null\n"), async |world| {
         world.comment(&format!("/ralph run --check '{}'", failing_in(&counter, "0|1"))).await;

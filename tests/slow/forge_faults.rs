@@ -801,7 +801,7 @@ async fn comment_is_posted_once_if_a_following_call_is_limited(dialect: Dialect)
 
 /// GraphQL answers 200 with an error that has neither type nor code.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn query_that_went_wrong_is_tried_again() {
+async fn query_with_a_server_error_is_retried() {
     let body = r#"{"data": null, "errors": [{"message": "Something went wrong while executing your query. Please include `AB12:34` when reporting this issue."}]}"#;
     let fault = FakeFault::Respond { status: 200, headers: Vec::new(), body: body.into(), apply: false };
     story(Setup::new(Dialect::GitHub), async |world| {

@@ -28,9 +28,9 @@ on_one_forge!(
     damaged_worktree_is_repaired,
     git_configuration_of_the_agent_executes_nothing,
     commits_of_the_agent_are_squashed,
-    nested_repositories_and_links_do_no_harm,
+    nested_repositories_and_links_are_contained,
     checks_run_without_ignored_files,
-    submodule_folder_does_no_harm,
+    submodule_folder_is_contained,
 );
 
 /// Runs a loop until it is about to push.
@@ -87,7 +87,7 @@ async fn forced_push_is_not_overwritten(dialect: Dialect) {
         let before =
             world.settle_until("the second push", |l| l.run.step == LoopStep::Push && l.spent.iterations == 2).await;
         let base = before.branch.base.clone().expect("a base");
-        // Force-pushed to the start: the bot's commits are gone.
+        // Force-pushed to the start, without the bot's commits.
         let other = [("human.txt", Some("mine\n"), false)];
         let other = world.forge.push_commit(&world.maintainer, world.repo, "theirs", &other, "Begin anew").await;
         let other = other.expect("pushed");
@@ -415,7 +415,7 @@ async fn commits_of_the_agent_are_squashed(dialect: Dialect) {
 }
 
 /// See docs/research/faults.md#a8 and docs/research/threats.md#g9.
-async fn nested_repositories_and_links_do_no_harm(dialect: Dialect) {
+async fn nested_repositories_and_links_are_contained(dialect: Dialect) {
     let agent = "echo 42 >answer.txt\ngit init -q nested && echo inner >nested/file.txt\nln -s /etc/passwd outside\nln -s ../../.. up\n";
     story(Setup::new(dialect).isolated().agent(agent), async |world| {
         let done = world.run().await;
@@ -444,7 +444,7 @@ async fn checks_run_without_ignored_files(dialect: Dialect) {
 }
 
 /// See docs/research/threats.md#g8.
-async fn submodule_folder_does_no_harm(dialect: Dialect) {
+async fn submodule_folder_is_contained(dialect: Dialect) {
     let modules = "[submodule \"lib\"]\n\tpath = lib\n\turl = https://example.invalid/lib.git\n";
     let agent = "echo 42 >answer.txt\nmkdir -p lib && echo x >lib/extra.txt\n";
     story(Setup::new(dialect).file(".gitmodules", modules).agent(agent), async |world| {

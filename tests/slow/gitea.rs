@@ -1,5 +1,5 @@
 //! Peculiarities of a real Gitea that are easily overlooked: teams, the labels of deliveries, drafted remarks, replies, the timeline.
-//! Stories that GitHub tells as well run on both.
+//! Stories that also apply to GitHub run on both.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use crate::harness::{Setup, WILLING, World, on_both_forges, story};
 
 on_both_forges!(
     drafted_remark_reaches_the_agent_with_its_review,
-    plain_comment_is_told_what_would_reach_the_agent,
+    plain_comment_is_answered_with_the_ways_to_reach_the_agent,
     label_of_another_case_starts_a_loop,
 );
 
-/// Declares stories that only Gitea tells.
+/// Declares stories that run only on Gitea.
 macro_rules! on_gitea {
     ($($name:ident),+ $(,)?) => {
         mod only {
@@ -255,7 +255,7 @@ async fn reply_in_a_thread_is_a_remark() {
     .await;
 }
 
-async fn plain_comment_is_told_what_would_reach_the_agent(dialect: Dialect) {
+async fn plain_comment_is_answered_with_the_ways_to_reach_the_agent(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
         let pull = world.run().await.pull.opened.expect("a pull request").number;
         let say = async |by: &User, text: &str| {

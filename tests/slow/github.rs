@@ -77,7 +77,7 @@ async fn refused_push_pauses_with_reason_and_continues_when_allowed() {
             world.comment("/ralph resume").await;
             world.settle().await;
             let done = world.the_loop().await;
-            // The agent is told of files that are too large, and runs once more.
+            // The prompt names files that are too large, and the agent runs once more.
             let runs = if printed.contains("size limit") { 2 } else { 1 };
             assert_eq!((done.state, done.iterations.len()), (LoopState::Review, runs), "{printed}: {}", done.why);
             assert!(world.escalations().is_empty(), "the escalation is closed");
@@ -87,7 +87,7 @@ async fn refused_push_pauses_with_reason_and_continues_when_allowed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn push_that_met_a_failing_server_is_retried() {
+async fn push_to_a_failing_server_is_retried() {
     story(Setup::new(Dialect::GitHub), async |world| {
         world.forge.refuse_pushes(world.repo, Some("Internal Server Error")).expect("a rule");
         world.label().await;
@@ -231,7 +231,7 @@ async fn commits_are_signed_by_the_operators_openpgp_key() {
     run("gpgconf", &["--kill", "all"], home.path());
 }
 
-/// Sends the App's deliveries to the service instead of those of the repository's webhook.
+/// Sends the App's deliveries to the service instead of the repository webhook's.
 fn deliver_as_app(world: &World) -> u64 {
     let address = world.app().address.expect("the service listens");
     world.forge.with(|state| {
@@ -280,7 +280,7 @@ async fn loop_stops_while_the_installation_is_suspended_or_lacks_the_repository(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn repository_that_is_added_to_the_installation_is_looked_at() {
+async fn repository_added_to_the_installation_is_reconciled() {
     let without = |world: &mut World| {
         as_app(world);
         let repo = world.repo;
@@ -302,7 +302,7 @@ async fn repository_that_is_added_to_the_installation_is_looked_at() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn delivery_that_was_given_up_is_processed_when_it_is_sent_again() {
+async fn given_up_delivery_is_processed_after_a_redelivery() {
     story(Setup::new(Dialect::GitHub), async |world| {
         world.label().await;
         world.forge.flush().await;
@@ -334,7 +334,7 @@ fn locked() -> FakeFault {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn comments_wait_for_a_locked_conversation_and_delay_nothing() {
+async fn comments_for_a_locked_conversation_wait_without_delaying_others() {
     story(Setup::new(Dialect::GitHub), async |world| {
         world.forge.faults().next(10_000, "POST", r"/issues/\d+/comments$", locked()).expect("a pattern");
         world.label().await;
@@ -358,7 +358,7 @@ async fn comments_wait_for_a_locked_conversation_and_delay_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn missed_delivery_of_the_app_is_asked_for_and_needs_no_confirmation() {
+async fn missed_delivery_of_the_app_is_requested_again_and_needs_no_confirmation() {
     prepared_story(Setup::new(Dialect::GitHub), as_app, async |world| {
         deliver_as_app(world);
         world.reconcile().await;
@@ -434,7 +434,7 @@ async fn comments_of_a_locked_issue_are_on_the_pull_request() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn check_run_of_a_stopped_loop_points_at_the_lines_that_checks_name() {
+async fn check_run_of_a_stopped_loop_annotates_the_lines_in_check_output() {
     let check = "test \"$(cat answer.txt)\" = 42 || { echo 'README.md:1: too short'; echo 'answer.txt:99: no such line'; echo 'gone.c:1: x'; exit 1; }\n";
     let setup = Setup::new(Dialect::GitHub)
         .agent("echo 43 >answer.txt\n")
@@ -453,7 +453,7 @@ async fn check_run_of_a_stopped_loop_points_at_the_lines_that_checks_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn looks_at_an_unchanged_repository_cost_no_budget() {
+async fn checks_of_an_unchanged_repository_use_no_budget() {
     story(Setup::new(Dialect::GitHub), async |world| {
         world.run().await;
         world.reconcile().await;
@@ -464,7 +464,7 @@ async fn looks_at_an_unchanged_repository_cost_no_budget() {
         looked.retain(|one| one.path.starts_with("/api/"));
         let whole: Vec<_> = looked.iter().filter(|one| one.method == "GET" && one.status == Some(200)).collect();
         let unchanged = looked.iter().filter(|one| one.status == Some(304)).count();
-        // Only lists of what changed since a time, which differs, are read anew.
+        // Only lists of changes since a time, which differs, are read again.
         assert!(whole.iter().all(|one| one.query.contains("since=")), "{whole:#?}");
         assert!(unchanged > whole.len(), "{unchanged} of {}", looked.len());
     })
@@ -472,7 +472,7 @@ async fn looks_at_an_unchanged_repository_cost_no_budget() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn remark_is_seen_answered_with_its_commit_and_resolved() {
+async fn remark_is_acknowledged_answered_with_its_commit_and_resolved() {
     story(Setup::new(Dialect::GitHub), async |world| {
         world.run().await;
         let pull = world.the_pull().await.number;

@@ -12,15 +12,15 @@ use crate::harness::{Setup, UpdateMode, World, on_both_forges, story};
 
 on_both_forges!(
     loop_waits_for_an_archived_repository,
-    loop_waits_for_issues_that_are_switched_off,
+    loop_waits_while_issues_are_disabled,
     loop_waits_while_the_forge_refuses_the_bot,
     deleted_issue_ends_the_loop_without_retries,
     deleted_pull_request_ends_the_loop,
-    repository_that_took_over_the_name_gets_nothing,
-    repository_that_took_over_the_name_changes_no_loop,
+    repository_with_a_reused_name_gets_nothing,
+    repository_with_a_reused_name_changes_no_loop,
     loop_whose_label_was_removed_stays_paused,
-    review_in_the_repository_that_took_over_the_name_asks_for_nothing,
-    rights_in_the_repository_that_took_over_the_name_give_none_in_the_dashboard,
+    review_in_a_repository_with_a_reused_name_is_ignored,
+    rights_in_a_repository_with_a_reused_name_give_none_in_the_dashboard,
 );
 
 /// Steps the loop to its first push.
@@ -107,7 +107,7 @@ async fn loop_waits_while_the_forge_refuses_the_bot(dialect: Dialect) {
 }
 
 /// See docs/research/faults.md#f12.
-async fn loop_waits_for_issues_that_are_switched_off(dialect: Dialect) {
+async fn loop_waits_while_issues_are_disabled(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         about_to_push(world).await;
         let switch = |on| world.forge.with(|s| s.repo_mut(world.repo).expect("the repository").has_issues = on);
@@ -169,9 +169,9 @@ async fn deleted_pull_request_ends_the_loop(dialect: Dialect) {
     .await;
 }
 
-/// The repository was renamed, and another one has its former name: the forge answers requests under that name, for the other.
+/// The repository was renamed, and another one has its former name: the forge answers requests under that name with data of the other.
 /// See docs/research/faults.md#f12.
-async fn repository_that_took_over_the_name_gets_nothing(dialect: Dialect) {
+async fn repository_with_a_reused_name_gets_nothing(dialect: Dialect) {
     // Within five seconds labels and reactions may still go by the former name.
     took_over(dialect, Duration::from_secs(10), |_| true).await;
     let creates = [OpKind::IssueOpened, OpKind::CommentCreated, OpKind::PullOpened, OpKind::BranchPushed];
@@ -190,7 +190,7 @@ async fn take_over_the_name(world: &World) -> RepoId {
     other
 }
 
-/// Object that a look under the former name finds there.
+/// Object that a request under the former name finds there.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum FoundThere {
     NoIssue,
@@ -200,7 +200,7 @@ enum FoundThere {
 }
 
 /// See docs/research/faults.md#f12.
-async fn repository_that_took_over_the_name_changes_no_loop(dialect: Dialect) {
+async fn repository_with_a_reused_name_changes_no_loop(dialect: Dialect) {
     for updates in [UpdateMode::Webhooks, UpdateMode::Both] {
         for there in [FoundThere::NoIssue, FoundThere::ClosedIssue, FoundThere::LabeledIssue, FoundThere::Command] {
             // Boxed, because futures of stories are large.
@@ -232,7 +232,7 @@ async fn looked_under_the_former_name(dialect: Dialect, updates: UpdateMode, the
         world.clock.advance_ms(600_000);
         world.engine().reconciler.reconcile_step(false).await.expect("reconcile");
         world.recover().await;
-        // The other repository may have loops of its own.
+        // The other repository may have its own loops.
         let mut all = world.all_loops().await;
         all.retain(|one| one.issue.repo.id == world.repo);
         let states: Vec<_> = all.iter().map(|one| (one.issue.issue.0, one.state, one.why.as_str())).collect();
@@ -247,7 +247,7 @@ async fn looked_under_the_former_name(dialect: Dialect, updates: UpdateMode, the
 }
 
 /// See docs/research/faults.md#f12.
-async fn review_in_the_repository_that_took_over_the_name_asks_for_nothing(dialect: Dialect) {
+async fn review_in_a_repository_with_a_reused_name_is_ignored(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
@@ -284,7 +284,7 @@ async fn review_in_the_repository_that_took_over_the_name_asks_for_nothing(diale
 }
 
 /// See docs/research/faults.md#f12.
-async fn rights_in_the_repository_that_took_over_the_name_give_none_in_the_dashboard(dialect: Dialect) {
+async fn rights_in_a_repository_with_a_reused_name_give_none_in_the_dashboard(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         about_to_push(world).await;
         world.forge.hooks().drop_next(10_000);

@@ -8,15 +8,15 @@ use ralph_bot::process::SandboxTier;
 use crate::harness::{Setup, World, on_one_forge, sandbox, story};
 
 on_one_forge!(
-    blocked_review_tells_the_next_run_the_reason,
+    next_run_gets_the_reason_of_a_blocked_review,
     question_before_an_agent_is_answered_by_resuming,
     hook_without_a_verdict_pauses_the_loop,
     optional_hook_runs_where_the_repository_names_it,
-    pause_by_a_hook_puts_the_best_state_back,
-    hook_reaches_the_data_of_the_service_only_by_the_operators_word,
+    pause_by_a_hook_restores_the_best_state,
+    hook_reaches_the_data_of_the_service_only_if_the_operator_allows_it,
 );
 
-/// Agent that solves the task, and writes what a hook requests.
+/// Agent that solves the task, and writes the text that a hook requests.
 const AGENT: &str = "prompt=$(cat)\necho 42 >answer.txt\ncase $prompt in *'NEWS is missing'*) echo new >NEWS;; esac\n";
 
 /// Returns the configuration of one hook that runs a shell script.
@@ -30,7 +30,7 @@ async fn escalation(world: &World) -> String {
     world.issue_of(escalation).body
 }
 
-async fn blocked_review_tells_the_next_run_the_reason(dialect: Dialect) {
+async fn next_run_gets_the_reason_of_a_blocked_review(dialect: Dialect) {
     let script = r#"grep -q '"event":"before_ready"' && test -f answer.txt || exit 3
         if test -f NEWS; then echo '{"verdict":"continue"}'; else echo '{"verdict":"block","reason":"NEWS is missing"}'; fi"#;
     let setup = Setup::new(dialect).config(&hook("before_ready", script, "")).agent(AGENT);
@@ -89,7 +89,7 @@ async fn optional_hook_runs_where_the_repository_names_it(dialect: Dialect) {
     }
 }
 
-async fn pause_by_a_hook_puts_the_best_state_back(dialect: Dialect) {
+async fn pause_by_a_hook_restores_the_best_state(dialect: Dialect) {
     let agent = "cat >/dev/null\nif [ -f work.txt ]; then rm kept.txt; else echo good >work.txt; fi\n";
     let checks = "checks:\n  - { name: kept, run: test -f kept.txt }\n  - { name: work, run: test -f work.txt }\n  - { name: never, run: test -f never.txt }\n";
     let script = r#"if test -f kept.txt; then echo '{"verdict":"continue"}'
@@ -119,7 +119,7 @@ const NOSY: &str = r#"cat >/dev/null; did=nothing; above=$PWD
     if true 2>/dev/null >written-by-hook; then did="$did changed"; fi
     echo "{\"verdict\":\"ask\",\"question\":\"It did: $did.\"}""#;
 
-async fn hook_reaches_the_data_of_the_service_only_by_the_operators_word(dialect: Dialect) {
+async fn hook_reaches_the_data_of_the_service_only_if_the_operator_allows_it(dialect: Dialect) {
     if sandbox().await.tier != SandboxTier::A {
         return;
     }

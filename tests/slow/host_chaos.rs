@@ -26,11 +26,11 @@ use crate::harness::parts::setting;
 use crate::harness::service::Service;
 use crate::harness::{Setup, UpdateMode, on_one_forge};
 
-on_one_forge!(faults_of_hosts_repeat_no_effect_and_lose_nothing);
+on_one_forge!(host_faults_neither_repeat_nor_lose_effects);
 
 /// Number of loops that run at the same time in a long run, and in a short one.
 const LOOPS: (usize, usize) = (40, 10);
-/// Number of faults of a long run.
+/// Number of faults in a long run.
 const LONG: usize = 100;
 /// Number of iterations of a loop.
 const ITERATIONS: u32 = 3;
@@ -209,7 +209,7 @@ impl AgentStart {
     }
 }
 
-async fn faults_of_hosts_repeat_no_effect_and_lose_nothing(dialect: Dialect) {
+async fn host_faults_neither_repeat_nor_lose_effects(dialect: Dialect) {
     let Some(count) = setting("RALPH_TEST_HOST_FAULTS").map(|count| count.parse::<usize>().expect("a number")) else {
         println!(
             "not run: RALPH_TEST_HOST_FAULTS is not set; docs/research/faults.md names the defects that it still finds"

@@ -15,9 +15,9 @@ use crate::harness::service::{Service, signal, stop};
 use crate::harness::{Setup, UpdateMode, on_one_forge};
 
 on_one_forge!(
-    killed_host_loses_its_iteration_and_another_one_resumes_the_session,
+    another_host_resumes_the_session_of_a_killed_host,
     commit_that_was_not_pushed_arrives_on_another_host,
-    loop_names_the_lost_host_that_alone_has_its_commit,
+    loop_names_the_lost_host_with_its_only_commit,
     drained_host_finishes_its_iteration_and_another_one_continues,
     work_waits_for_a_host_with_its_labels,
 );
@@ -133,7 +133,7 @@ impl HostStory {
 }
 
 /// The first host is killed in the second iteration. The second host has an empty data folder.
-async fn killed_host_loses_its_iteration_and_another_one_resumes_the_session(dialect: Dialect) {
+async fn another_host_resumes_the_session_of_a_killed_host(dialect: Dialect) {
     let wait = "if [ \"$(grep -c '^2' \"$runs\")\" = 1 ]; then sleep 600; fi";
     let Some(hosts) = HostStory::new(dialect, wait).await else { return };
     let service = &hosts.service;
@@ -197,7 +197,7 @@ async fn commit_that_was_not_pushed_arrives_on_another_host(dialect: Dialect) {
 }
 
 /// The saved commits are deleted, as if they had been too large. The first host starts again and the loop continues.
-async fn loop_names_the_lost_host_that_alone_has_its_commit(dialect: Dialect) {
+async fn loop_names_the_lost_host_with_its_only_commit(dialect: Dialect) {
     let Some(story) = HostStory::new(dialect, "").await else { return };
     let service = &story.service;
     let stuck = killed_before_push(&story).await;
@@ -231,7 +231,7 @@ async fn drained_host_finishes_its_iteration_and_another_one_continues(dialect: 
     service.until("the first iteration", async || !hosts.runs().is_empty()).await;
     let mut second = hosts.spawn("second", Vec::new());
     let told = hosts.drain("first", &[]).await;
-    assert!(told.starts_with("first takes no more work\n") && told.ends_with("first has no work\n"), "{told}");
+    assert!(told.starts_with("first accepts no new work\n") && told.ends_with("first has no work\n"), "{told}");
     assert_eq!(hosts.runs()[0], "1 no 0");
     let done = hosts.until("the review", |l| l.state == LoopState::Review).await;
     assert_eq!(hosts.runs(), ["1 no 0", "2 yes 1"], "{}", service.log());

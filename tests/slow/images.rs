@@ -1,4 +1,4 @@
-//! Images in issues: those of people with write access reach the agent as files, others are told.
+//! Images in issues: images of people with write access reach the agent as files, others are reported.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::harness::{Setup, World, on_both_forges, on_one_forge, story};
 
 on_both_forges!(
     images_of_writers_reach_the_agent,
-    images_of_outsiders_and_unsupported_files_are_told,
+    images_of_outsiders_and_unsupported_files_are_reported,
     image_in_guidance_reaches_the_next_run,
     image_in_a_comment_on_a_line_reaches_the_next_run,
-    image_in_the_repository_that_took_over_the_name_is_not_used,
+    image_in_a_repository_with_a_reused_name_is_not_used,
 );
 
 on_one_forge!(
@@ -25,7 +25,7 @@ on_one_forge!(
     image_that_could_not_be_fetched_is_fetched_before_the_next_run,
     kill_before_an_image_is_recorded_loses_nothing,
     images_are_read_only_in_the_sandbox,
-    file_that_an_issue_shows_beside_its_text_is_used,
+    file_attached_beside_the_issue_text_is_used,
     switched_off_images_are_not_fetched,
 );
 
@@ -54,7 +54,7 @@ async fn upload(world: &World, name: &str, content: &[u8]) -> String {
     world.forge.upload(&world.maintainer, world.repo, name, content).await.expect("uploaded")
 }
 
-/// Runs the loop to its review and returns it with what the agent saw.
+/// Runs the loop to its review and returns it with the agent's input.
 async fn seen(world: &World) -> (Loop, String) {
     let done = world.run().await;
     assert_eq!(done.state, LoopState::Review, "{}", done.why);
@@ -96,7 +96,7 @@ async fn images_of_writers_reach_the_agent(dialect: Dialect) {
             assert!(world.bot_commented(&format!("- Image: {words}.")), "{words}: {:#?}", world.bot_comments());
         }
         assert_eq!(trail(world).await, words);
-        // They are no part of the work, and are deleted with the loop.
+        // They are not part of the work, and are deleted with the loop.
         assert_eq!(world.file(&done.branch.name, "image-1.png").await, None);
         assert_eq!(kept(world, done.id.as_str()), ["image-1.png", "image-2.gif"]);
         world.forge.close_issue(&world.maintainer, world.repo, world.issue).await.expect("closed");
@@ -108,7 +108,7 @@ async fn images_of_writers_reach_the_agent(dialect: Dialect) {
 }
 
 /// See docs/research/threats.md#i6, docs/research/threats.md#i12.
-async fn images_of_outsiders_and_unsupported_files_are_told(dialect: Dialect) {
+async fn images_of_outsiders_and_unsupported_files_are_reported(dialect: Dialect) {
     story(of_maintainer(dialect), async |world| {
         let bomb = [&PNG[..16], &30_000_u32.to_be_bytes(), &30_000_u32.to_be_bytes(), &PNG[24..]].concat();
         let mut body = String::new();
@@ -243,9 +243,9 @@ async fn image_that_could_not_be_fetched_is_fetched_before_the_next_run(dialect:
     .await;
 }
 
-/// Whatever the repository's name is now cannot be read before the run.
+/// The repository's current name cannot be read before the run.
 /// See docs/research/faults.md#f12.
-async fn image_in_the_repository_that_took_over_the_name_is_not_used(dialect: Dialect) {
+async fn image_in_a_repository_with_a_reused_name_is_not_used(dialect: Dialect) {
     story(of_maintainer(dialect), async |world| {
         let address = upload(world, "a.png", PNG).await;
         write(world, &format!("![a]({address})")).await;
@@ -301,7 +301,7 @@ async fn image_in_a_comment_on_a_line_reaches_the_next_run(dialect: Dialect) {
     .await;
 }
 
-/// A kill between an image's file and its record fetches it again; nothing half-written stays.
+/// After a kill between an image's file and its record, the image is fetched again, without partial files.
 async fn kill_before_an_image_is_recorded_loses_nothing(dialect: Dialect) {
     let service = Service::new(of_maintainer(dialect), false).await;
     let world = &service.world;
@@ -339,7 +339,7 @@ async fn images_are_read_only_in_the_sandbox(dialect: Dialect) {
 }
 
 /// Gitea shows files that are not in the text below it.
-async fn file_that_an_issue_shows_beside_its_text_is_used(_: Dialect) {
+async fn file_attached_beside_the_issue_text_is_used(_: Dialect) {
     story(of_maintainer(Dialect::Gitea), async |world| {
         for (name, content) in [("screen.png", PNG), ("trace.log", b"text")] {
             let address = upload(world, name, content).await;

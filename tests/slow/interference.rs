@@ -52,7 +52,7 @@ async fn manually_readied_pull_request_stays_ready(dialect: Dialect) {
     .await;
 }
 
-/// Conflicts are resolved with the pull request's new base, whether its delivery arrives or it is found later.
+/// Conflicts are resolved with the pull request's new base, found by its delivery or later by polling.
 /// See docs/research/faults.md#f15.
 async fn retargeted_pull_request_is_followed(dialect: Dialect) {
     for delivered in [true, false] {

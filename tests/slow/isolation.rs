@@ -11,7 +11,11 @@ use ralph_bot::store::inbox;
 
 use crate::harness::{SECRET, Setup, World, live_story, on_one_forge, story};
 
-on_one_forge!(hanging_repository_delays_no_other, hanging_forge_delays_no_other, irrelevant_deliveries_delay_no_other,);
+on_one_forge!(
+    hanging_repository_does_not_delay_others,
+    hanging_forge_does_not_delay_others,
+    irrelevant_deliveries_do_not_delay_others,
+);
 
 /// Number of issues on the hanging side, more than the concurrency limit of a forge.
 const ISSUES: usize = 40;
@@ -46,13 +50,13 @@ fn patient(dialect: Dialect) -> Setup {
     Setup { timeouts: Timeouts { idle: hour, total: hour, ..Timeouts::USUAL }, ..Setup::new(dialect) }
 }
 
-async fn hanging_repository_delays_no_other(dialect: Dialect) {
+async fn hanging_repository_does_not_delay_others(dialect: Dialect) {
     live_story(patient(dialect), async |world| {
         let other = world.forge.create_repo("mira", "silent", &[("README.md", "", false)]).await.expect("a repository");
         world.forge.grant(other, &world.bot, Access::Admin).expect("the bot may");
         let url = format!("http://{}/webhooks/forge", world.app().address.expect("it listens"));
         world.forge.add_hook(other, &url, SECRET).await.expect("the hook is made");
-        // What is to be said there hangs for half of the issues; for the other half, who asks cannot be found out.
+        // Replies hang for half of the issues; for the other half, permission queries hang.
         let path = "mira/silent/";
         world.forge.faults().next(10_000, "POST", path, FakeFault::Hang).expect("a rule");
         ask(&world.forge, &world.maintainer, other).await;
@@ -77,7 +81,7 @@ async fn hanging_repository_delays_no_other(dialect: Dialect) {
     .await;
 }
 
-async fn hanging_forge_delays_no_other(dialect: Dialect) {
+async fn hanging_forge_does_not_delay_others(dialect: Dialect) {
     let mut setup = patient(dialect);
     let clock = ralph_bot::clock::Clock::System;
     let silent = FakeForge::start(dialect, clock).await.expect("the forge starts");
@@ -103,7 +107,7 @@ async fn hanging_forge_delays_no_other(dialect: Dialect) {
 }
 
 /// Two thousand irrelevant deliveries precede the relevant one.
-async fn irrelevant_deliveries_delay_no_other(dialect: Dialect) {
+async fn irrelevant_deliveries_do_not_delay_others(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let forge = world.engine().forges.accounts.keys().next().expect("a forge").clone();
         let now = world.clock.now();

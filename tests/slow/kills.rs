@@ -1,10 +1,10 @@
 //! SIGKILL of the real service at named points of a loop: after a restart the outcome is the same as without the kill.
 //!
-//! The points are K01 to K41 of docs/research/faults.md, by their names in the source; those of second opinions are in `tests/it`. Some have no
-//! point of their own:
+//! The points are K01 to K41 of docs/research/faults.md, by their names in the source; the points of second opinions are in `tests/it`. Some have no
+//! separate point:
 //! - K20: nothing is imported as a bundle; the point lies between an iteration's objects and the ref that keeps them.
 //! - K31: tokens are only in memory. The invariants check after every story that none is on disk.
-//! - K34: a backup runs in a process of its own, which is killed: `killed_backup_leaves_no_copy`.
+//! - K34: a backup runs in a separate process, which is killed: `killed_backup_leaves_no_copy`.
 //! - K35: no log is rotated; the point lies in the transaction that deletes old deliveries and inputs.
 
 use std::collections::BTreeMap;
@@ -81,34 +81,34 @@ on_one_forge!(
 );
 
 async fn kills_during_intake_do_not_change_the_outcome(dialect: Dialect) {
-    each_ends_as_if_nothing_had_happened(dialect, INTAKE).await;
+    each_kill_point_has_the_outcome_of_an_undisturbed_loop(dialect, INTAKE).await;
 }
 
 async fn kills_during_work_do_not_change_the_outcome(dialect: Dialect) {
-    each_ends_as_if_nothing_had_happened(dialect, &share(dialect, WORK)).await;
+    each_kill_point_has_the_outcome_of_an_undisturbed_loop(dialect, &share(dialect, WORK)).await;
 }
 
 async fn kills_during_forge_effects_do_not_change_the_outcome(dialect: Dialect) {
-    each_ends_as_if_nothing_had_happened(dialect, TALK).await;
+    each_kill_point_has_the_outcome_of_an_undisturbed_loop(dialect, TALK).await;
 }
 
 async fn kills_at_start_stop_and_recovery_do_not_change_the_outcome(dialect: Dialect) {
-    each_ends_as_if_nothing_had_happened(dialect, &share(dialect, AROUND)).await;
+    each_kill_point_has_the_outcome_of_an_undisturbed_loop(dialect, &share(dialect, AROUND)).await;
 }
 
 /// Outcomes that cannot be stored are kept until the disk has space.
 /// See docs/research/faults.md#d1.
 async fn full_disk_at_a_kill_point_does_not_change_the_outcome(dialect: Dialect) {
-    each_ends_as_if_nothing_had_happened(dialect, FILLS).await;
+    each_kill_point_has_the_outcome_of_an_undisturbed_loop(dialect, FILLS).await;
 }
 
-/// Returns every other story of a group, so that each is told on one of the forges. For groups whose points do not depend on the forge, or
+/// Returns every other story of a group, so that each runs on one of the forges. For groups whose points do not depend on the forge, or
 /// lie in calls of the forge that `TALK` has on both.
 fn share(dialect: Dialect, group: &[Kills]) -> Vec<Kills> {
     group.iter().skip(usize::from(dialect == Dialect::Gitea)).step_by(2).copied().collect()
 }
 
-async fn each_ends_as_if_nothing_had_happened(dialect: Dialect, group: &[Kills]) {
+async fn each_kill_point_has_the_outcome_of_an_undisturbed_loop(dialect: Dialect, group: &[Kills]) {
     let undisturbed = outcome_without_kills(dialect).await;
     let stories = group.iter().map(async |kills| {
         let story = async { assert_eq!(live(dialect, kills).await, *undisturbed, "killed at {kills:?}") };
@@ -247,7 +247,7 @@ async fn people(service: &Service) {
     world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
     service.until_loop("the end", |l| l.state == LoopState::Merged).await;
     service.until("the label", async || world.state_labels() == ["merged"]).await;
-    // Whatever is still to come has come: the service may have died on the last step, and deliveries with it.
+    // All pending events have arrived: the service may have died on the last step, together with deliveries.
     service
         .until("the last deliveries", async || {
             let resent = service.listens().await && service.redeliver_failed() == 0;

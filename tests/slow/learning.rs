@@ -11,8 +11,8 @@ use crate::harness::{Setup, World, on_one_forge, story};
 on_one_forge!(
     learnings_reach_the_next_loop,
     disabled_memory_shares_nothing,
-    loops_apart_share_nothing_and_keep_their_own_memory,
-    session_memory_of_loops_apart_has_no_learnings,
+    isolated_loops_share_nothing_and_keep_their_own_memory,
+    session_memory_of_isolated_loops_has_no_learnings,
     learnings_are_found_by_file_path,
     failed_approach_is_not_repeated_by_next_loop,
 );
@@ -59,13 +59,13 @@ async fn learnings_reach_the_next_loop(dialect: Dialect) {
         for wanted in [APPROACH, RULE] {
             assert!(second[0].contains(wanted), "{wanted}: {}", second[0]);
         }
-        // What the prompt carried has been noted, and got what came of the iteration.
+        // The prompt's learnings were recorded and credited with the iteration's result.
         let (known, _) = world.engine().store.read(|c| memory::list(c, "", 99)).await.expect("read");
         let strategy = known.iter().find(|learning| learning.content.gist() == APPROACH).expect("learnt");
         assert!(strategy.merged && strategy.uses == 1 && strategy.seen >= 2, "{strategy:?}");
         let rule = known.iter().find(|learning| learning.content.gist() == RULE).expect("learnt");
         assert!(rule.uses >= 1 && rule.seen == 1, "the rule was not found: {rule:?}");
-        // What such a task usually takes is moved by what the first one took.
+        // The first task changes the estimate for such tasks.
         assert_eq!(looped.knowledge.estimate.map(|estimate| estimate.samples), Some(1), "{:?}", looped.task_type());
         assert_ne!(looped.usual_iterations(), looped.task_type().usual_iterations());
         assert_eq!(world.engine().store.read(memory::quarantined).await.expect("counted"), 0);
@@ -86,7 +86,7 @@ async fn disabled_memory_shares_nothing(dialect: Dialect) {
     .await;
 }
 
-async fn loops_apart_share_nothing_and_keep_their_own_memory(dialect: Dialect) {
+async fn isolated_loops_share_nothing_and_keep_their_own_memory(dialect: Dialect) {
     story(Setup::new(dialect).agent(AGENT).config("memory: { across_loops: false }"), async |world| {
         let (_, second, looped) = two_loops(world).await;
         assert_eq!(looped.knowledge.estimate, None);
@@ -103,7 +103,7 @@ async fn loops_apart_share_nothing_and_keep_their_own_memory(dialect: Dialect) {
 }
 
 /// The session memory answers about the loop itself; only with `across_loops` it also searches learnings.
-async fn session_memory_of_loops_apart_has_no_learnings(dialect: Dialect) {
+async fn session_memory_of_isolated_loops_has_no_learnings(dialect: Dialect) {
     let lists = r#"'{"jsonrpc":"2.0","id":3,"method":"tools/list"}' '{"jsonrpc":"2.0","id":2,"#;
     let script = REMEMBERS
         .replace(r#"'{"jsonrpc":"2.0","id":2,"#, lists)

@@ -23,9 +23,9 @@ use crate::harness::{Setup, live_story, on_one_forge, story};
 
 on_one_forge!(
     local_model_answers_the_built_in_agent,
-    local_model_that_answers_nonsense_stops_no_loop,
-    stream_of_a_local_model_is_booked_by_its_usage,
-    context_that_is_too_small_is_named,
+    nonsense_of_a_local_model_does_not_stop_the_loop,
+    stream_of_a_local_model_is_charged_by_its_usage,
+    too_small_context_is_reported,
     abort_closes_the_connection_to_a_local_model,
 );
 
@@ -138,7 +138,7 @@ async fn local_model_answers_the_built_in_agent(dialect: Dialect) {
     .await;
 }
 
-async fn local_model_that_answers_nonsense_stops_no_loop(dialect: Dialect) {
+async fn nonsense_of_a_local_model_does_not_stop_the_loop(dialect: Dialect) {
     let Some(model) = LocalModel::start(8_192, SHORT).await else { return };
     let config = format!(
         "{}intelligence: full\nlimits: {{ comments_per_hour: 1000, comments_per_day: 1000 }}\n",
@@ -158,7 +158,7 @@ async fn local_model_that_answers_nonsense_stops_no_loop(dialect: Dialect) {
     .await;
 }
 
-async fn stream_of_a_local_model_is_booked_by_its_usage(dialect: Dialect) {
+async fn stream_of_a_local_model_is_charged_by_its_usage(dialect: Dialect) {
     let Some(model) = LocalModel::start(2_048, SHORT).await else { return };
     let body =
         r#"{"model":"small","max_tokens":16,"stream":true,"messages":[{"role":"user","content":"Count to ten."}]}"#;
@@ -184,7 +184,7 @@ async fn stream_of_a_local_model_is_booked_by_its_usage(dialect: Dialect) {
     .await;
 }
 
-async fn context_that_is_too_small_is_named(dialect: Dialect) {
+async fn too_small_context_is_reported(dialect: Dialect) {
     let Some(model) = LocalModel::start(512, SHORT).await else { return };
     story(Setup::new(dialect).agent("true\n").config(&built_in_agent(&model)), async |world| {
         let done = world.run().await;
@@ -201,7 +201,7 @@ async fn context_that_is_too_small_is_named(dialect: Dialect) {
     .await;
 }
 
-/// The server would generate for minutes. It may ignore the closed connection, which is its own matter.
+/// The server would generate for minutes. It may ignore the closed connection.
 async fn abort_closes_the_connection_to_a_local_model(dialect: Dialect) {
     let Some(model) = LocalModel::start(16_384, ENDLESS).await else { return };
     let relay = CountingRelay::start(&model.url).await;

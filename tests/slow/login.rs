@@ -1,6 +1,6 @@
-//! Login to the dashboard: what is refused, when sessions and rights end, and who may ask for what.
+//! Login to the dashboard: refusals, ends of sessions and rights, and permitted requests.
 //!
-//! `pages_of_other_sites_lock_nobody_out` was seen to fail where wrong tokens in requests of other sites count.
+//! `pages_of_other_sites_cannot_lock_out_accounts` was seen to fail where wrong tokens in requests of other sites count.
 
 use fake_forge::{Access, Dialect, FakeFault};
 use ralph_bot::domain::model::ids::AccountKind;
@@ -30,13 +30,13 @@ on_one_forge!(
     session_ends_by_age_and_idleness,
     change_needs_the_value_of_its_session,
     change_of_another_site_is_refused,
-    login_leads_to_this_server_only,
+    login_redirects_only_to_this_server,
     unreachable_forge_gives_no_right,
     other_names_of_this_machine_are_refused,
     proxied_requests_are_refused_without_a_login,
-    dashboard_has_an_address_of_its_own,
+    dashboard_uses_a_separate_address,
     wrong_tokens_are_limited,
-    pages_of_other_sites_lock_nobody_out,
+    pages_of_other_sites_cannot_lock_out_accounts,
     failed_logins_are_limited,
     switched_off_dashboard_is_not_served,
 );
@@ -74,7 +74,7 @@ async fn denied_login_makes_no_session(dialect: Dialect) {
         let page = browser.begin("").await;
         let back = browser.answer(&page, "").await;
         assert!(back.contains("error=access_denied"), "{back}");
-        assert_refused(&mut browser, &back, 403, "You did not agree").await;
+        assert_refused(&mut browser, &back, 403, "You declined the login").await;
         assert_refused(&mut browser, &back, 403, "not valid").await;
     })
     .await;
@@ -86,7 +86,7 @@ async fn login_is_valid_once_and_in_its_browser_only(dialect: Dialect) {
         let (mut one, mut other) = (LoginBrowser::new(world), LoginBrowser::new(world));
         let page = one.begin("").await;
         let back = one.answer(&page, "wanda").await;
-        // The address of one browser's login, opened in another: with no login, and with one of its own.
+        // The address of one browser's login, opened in another browser without and with its own login.
         assert_refused(&mut other, &back, 403, "not valid").await;
         other.begin("").await;
         assert_refused(&mut other, &back, 403, "not valid").await;
@@ -120,7 +120,7 @@ async fn login_is_valid_once_and_in_its_browser_only(dialect: Dialect) {
     .await;
 }
 
-/// A code of somebody else, put into a login that a browser began itself. See docs/research/threats.md#v2.
+/// A code of another account in a login that the browser started itself. See docs/research/threats.md#v2.
 async fn code_is_exchanged_with_its_verifier_only(dialect: Dialect) {
     login_story(dialect, async |world| {
         let (mut victim, mut thief) = (LoginBrowser::new(world), LoginBrowser::new(world));
@@ -173,7 +173,7 @@ async fn wrong_client_and_silent_forge_are_reported(dialect: Dialect) {
             let page = browser.begin("").await;
             let back = browser.answer(&page, "wanda").await;
             world.forge.faults().next(1, method, path, FakeFault::status(502)).expect("a pattern");
-            assert_refused(&mut browser, &back, 503, "could not be asked").await;
+            assert_refused(&mut browser, &back, 503, "could not query").await;
         }
         assert_eq!(browser.log_in("wanda").await.status, 303, "and afterwards it succeeds");
     })
@@ -235,7 +235,7 @@ async fn revoked_right_ends_within_five_minutes(dialect: Dialect) {
     .await;
 }
 
-/// A login that was given up belongs to somebody else: the numeric id counts.
+/// A released login name belongs to another account: the numeric id counts.
 async fn renamed_account_has_no_right(dialect: Dialect) {
     login_story(dialect, async |world| {
         let (access, engine, repo) = (&web(world).access, world.engine(), repo_ref(world));
@@ -348,7 +348,7 @@ async fn change_of_another_site_is_refused(dialect: Dialect) {
 }
 
 /// See docs/research/threats.md#v3.
-async fn login_leads_to_this_server_only(dialect: Dialect) {
+async fn login_redirects_only_to_this_server(dialect: Dialect) {
     login_story(dialect, async |world| {
         let elsewhere = [
             "//evil.example",
@@ -465,7 +465,7 @@ async fn proxied_requests_are_refused_without_a_login(dialect: Dialect) {
     .await;
 }
 
-async fn dashboard_has_an_address_of_its_own(dialect: Dialect) {
+async fn dashboard_uses_a_separate_address(dialect: Dialect) {
     local_story(Setup::new(dialect).config("dashboard: { listen: \"127.0.0.1:0\" }"), async |world| {
         let mut browser = LoginBrowser::new(world);
         let webhooks = format!("http://{}/", world.app().address.expect("an address"));
@@ -503,7 +503,7 @@ async fn wrong_tokens_are_limited(dialect: Dialect) {
 }
 
 /// See docs/research/threats.md#v5.
-async fn pages_of_other_sites_lock_nobody_out(dialect: Dialect) {
+async fn pages_of_other_sites_cannot_lock_out_accounts(dialect: Dialect) {
     local_story(Setup::new(dialect), async |world| {
         let mut browser = LoginBrowser::new(world);
         for site in [Some("cross-site"), Some("same-site"), None] {

@@ -1,5 +1,5 @@
 //! Stories that `cargo test` has no time for: set-up, the dashboard and the API, plans, weakened tests, operation (backups, restores, moves,
-//! replaced secrets); what one forge alone has, images, suggested changes and merging, settings, supervision over many iterations, assistants,
+//! replaced secrets); features of one forge, images, suggested changes and merging, settings, supervision over many iterations, assistants,
 //! providers, CI, hooks and notifications; processes killed at every step, faults of forges, git and agents, people who change the loop's
 //! branch, power loss, exhausted resources, floods of deliveries, missing defences, and third-party programs.
 //!

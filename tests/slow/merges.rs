@@ -13,13 +13,13 @@ on_both_forges!(
     pull_request_is_merged_by_the_forge_once_it_is_approved,
     pull_request_without_rules_is_merged_once_ci_passed,
     repository_without_ci_is_merged_after_a_while,
-    check_of_another_service_does_not_stand_for_ci,
+    check_of_another_service_does_not_replace_ci,
     red_ci_withdraws_the_merge,
     request_for_changes_withdraws_the_merge_before_the_push,
     merge_is_withdrawn_by_command,
     commit_of_somebody_else_is_not_merged,
     allowed_account_without_write_access_cannot_merge,
-    missing_permission_of_the_bot_is_told,
+    missing_permission_of_the_bot_is_reported,
     outsider_cannot_ask_for_a_merge,
 );
 
@@ -39,7 +39,7 @@ async fn ci_ran_on_base(world: &World) {
     set_status(world, &base, "build", "success").await;
 }
 
-/// Whether the forge was asked to merge and not told otherwise.
+/// Whether the forge was asked to merge and the request was not withdrawn.
 async fn is_ordered(world: &World) -> bool {
     world.the_pull().await.pull.expect("a pull request").auto_merge.is_some()
 }
@@ -118,7 +118,7 @@ async fn repository_without_ci_is_merged_after_a_while(dialect: Dialect) {
 }
 
 /// A DCO check passes in a second, before CI has begun.
-async fn check_of_another_service_does_not_stand_for_ci(dialect: Dialect) {
+async fn check_of_another_service_does_not_replace_ci(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         ci_ran_on_base(world).await;
         world.forge.allow_auto_merge(world.repo, true).expect("allowed");
@@ -205,7 +205,7 @@ async fn merge_is_withdrawn_by_command(dialect: Dialect) {
     .await;
 }
 
-/// Gitea does not show who took a scheduled merge back.
+/// Gitea does not show who cancelled a scheduled merge.
 /// The workflow never ran on the base, and a check of another service is skipped at once. GitHub names the workflows that started.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workflow_of_the_pull_request_is_awaited() {
@@ -325,7 +325,7 @@ async fn allowed_account_without_write_access_cannot_merge(dialect: Dialect) {
     .await;
 }
 
-async fn missing_permission_of_the_bot_is_told(dialect: Dialect) {
+async fn missing_permission_of_the_bot_is_reported(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         ci_ran_on_base(world).await;
         with_rules(world);
@@ -370,9 +370,9 @@ async fn repository_without_auto_merge_gets_advice() {
     .await;
 }
 
-/// Gitea before 1.24.3 may accept a merge and never make it.
+/// Gitea before 1.24.3 may accept a merge and lose it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn merge_that_an_older_gitea_forgets_is_made_after_some_minutes() {
+async fn merge_lost_by_an_older_gitea_is_repeated_after_some_minutes() {
     story(Setup::new(Dialect::Gitea), async |world| {
         ci_ran_on_base(world).await;
         world.forge.with(|state| state.gitea = GiteaVersion::V1_22);
@@ -392,9 +392,9 @@ async fn merge_that_an_older_gitea_forgets_is_made_after_some_minutes() {
     .await;
 }
 
-/// With rules that are not satisfied, the order stays, and is renewed.
+/// While rules are not satisfied, the merge request stays and is renewed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn merge_that_waits_for_an_approval_on_an_older_gitea_is_scheduled_anew() {
+async fn merge_that_waits_for_an_approval_on_an_older_gitea_is_scheduled_again() {
     story(Setup::new(Dialect::Gitea), async |world| {
         ci_ran_on_base(world).await;
         world.forge.with(|state| state.gitea = GiteaVersion::V1_22);

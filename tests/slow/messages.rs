@@ -175,7 +175,7 @@ async fn message_of_a_loop_shows_its_latest_state(dialect: Dialect) {
 
 /// The real binary is killed between a message and its record: Slack's message is found by the id of its delivery.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_service_finds_its_message_in_slack() {
+async fn restarted_service_finds_its_message_in_slack() {
     let chat = Chat::start().await;
     let [room, _] = chat.channels();
     let service = Service::new(limited(Dialect::Gitea, &[room]), false).await;
@@ -193,9 +193,9 @@ async fn killed_service_finds_its_message_in_slack() {
     service.finish().await;
 }
 
-/// A webhook of Discord cannot look for the message, so there are two; the newer one says so and shows the state from then on.
+/// A Discord webhook cannot find the message, so there are two; the newer one is marked and gets all later changes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_service_says_that_it_repeats_its_message_in_discord() {
+async fn restarted_service_marks_its_repeated_discord_message() {
     let chat = Chat::start().await;
     let [_, guild] = chat.channels();
     let service = Service::new(limited(Dialect::Gitea, &[guild]), false).await;

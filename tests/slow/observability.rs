@@ -15,7 +15,7 @@ use crate::harness::parts::{command, output, program};
 use crate::harness::service::{Service, stop};
 use crate::harness::{Setup, on_one_forge, story};
 
-on_one_forge!(prometheus_scrapes_the_service, log_of_a_loop_in_json_names_it_in_each_line,);
+on_one_forge!(prometheus_scrapes_the_service, each_json_log_line_contains_the_loop_id,);
 
 pub(crate) fn solves(dialect: Dialect) -> Setup {
     Setup::new(dialect).agent("echo 42 >answer.txt\n")
@@ -51,7 +51,7 @@ async fn ask(base: &str, path: &str, holds: impl Fn(&Value) -> bool) -> Value {
 }
 
 #[tokio::test]
-async fn rules_pass_their_tests() {
+async fn alert_rules_pass_their_tests() {
     let Some(promtool) = program(&["promtool"], "install the package prometheus") else { return };
     output(command(&promtool).args(["check", "rules"]).arg(deploy("prometheus/alerts.yml"))).await;
     output(command(&promtool).args(["test", "rules"]).arg(deploy("prometheus/alerts.test.yml"))).await;
@@ -131,7 +131,7 @@ async fn prometheus_scrapes_the_service(dialect: Dialect) {
 
 /// Log of the real binary while it carries out a loop: each line is JSON, and those about the loop have its id, so that they are found by
 /// it.
-async fn log_of_a_loop_in_json_names_it_in_each_line(dialect: Dialect) {
+async fn each_json_log_line_contains_the_loop_id(dialect: Dialect) {
     let service = Service::new(solves(dialect), false).await;
     let mut child = service.spawn_in("all", vec![("RALPH_LOG_FORMAT", "json".to_owned())]);
     service.until("the service to listen", async || service.listens().await).await;

@@ -18,11 +18,11 @@ use crate::harness::parts::{command, output, setting};
 use crate::harness::{SECRET, Setup, UpdateMode, World, on_one_forge, prepared_story, story};
 
 on_one_forge!(
-    backup_under_load_is_restored_on_another_path_and_the_loop_goes_on,
-    moved_service_goes_on_and_finds_what_it_missed,
+    backup_under_load_is_restored_on_another_path_and_the_loop_continues,
+    moved_service_continues_and_finds_missed_events,
     loop_resumes_on_another_engine_and_back,
     secret_is_replaced_without_losing_a_delivery,
-    restored_backup_of_a_loop_that_has_gone_on_ends_well,
+    loop_ends_correctly_after_restoring_an_older_backup,
     replaced_token_is_used_after_a_restart,
 );
 
@@ -51,7 +51,7 @@ async fn loop_in(copy: &Path) -> Loop {
 
 /// Copies are made while deliveries arrive and are read. One of them is restored on another path, where only the database is. See
 /// docs/research/faults.md#d4.
-async fn backup_under_load_is_restored_on_another_path_and_the_loop_goes_on(dialect: Dialect) {
+async fn backup_under_load_is_restored_on_another_path_and_the_loop_continues(dialect: Dialect) {
     story(Setup::new(dialect).agent(SLOW), async |world| {
         world.label().await;
         world.stop_at("the second iteration", |l| l.run.step == LoopStep::Agent && l.iterations.len() == 2).await;
@@ -92,8 +92,8 @@ async fn backup_under_load_is_restored_on_another_path_and_the_loop_goes_on(dial
     .await;
 }
 
-/// The forge is ahead of the backup: the loop that it has in its second iteration has ended meanwhile.
-async fn restored_backup_of_a_loop_that_has_gone_on_ends_well(dialect: Dialect) {
+/// The forge is ahead of the backup: the loop in the backup's second iteration has already ended.
+async fn loop_ends_correctly_after_restoring_an_older_backup(dialect: Dialect) {
     story(Setup::new(dialect).agent(SLOW), async |world| {
         world.label().await;
         world.stop_at("the second iteration", |l| l.run.step == LoopStep::Agent && l.iterations.len() == 2).await;
@@ -106,7 +106,7 @@ async fn restored_backup_of_a_loop_that_has_gone_on_ends_well(dialect: Dialect) 
         world.clock.advance_ms(3_600_000);
         restore(world, &copy, "elsewhere").await;
         world.recover().await;
-        // Nothing proves that the commits on the branch are the bot's own, so they are taken as those of somebody else.
+        // Nothing proves that the commits on the branch are the bot's own, so they count as commits of somebody else.
         let paused = world.the_loop().await;
         assert_eq!(paused.state, LoopState::Paused, "{}", paused.why);
         assert!(paused.why.starts_with("somebody else pushed"), "{}", paused.why);
@@ -124,9 +124,9 @@ async fn restored_backup_of_a_loop_that_has_gone_on_ends_well(dialect: Dialect) 
     .await;
 }
 
-/// The steps of RUNBOOK.md: the service is stopped for good, its last backup is the database on the new host, where nothing else is, and
-/// the webhook leads there afterwards. What people did meanwhile reached nobody.
-async fn moved_service_goes_on_and_finds_what_it_missed(dialect: Dialect) {
+/// The steps of RUNBOOK.md: the service is stopped permanently, its last backup is the database on the new host, which has no other files, and
+/// the webhook leads there afterwards. Events in between were not delivered.
+async fn moved_service_continues_and_finds_missed_events(dialect: Dialect) {
     story(Setup::new(dialect).agent(SLOW), async |world| {
         world.label().await;
         world.stop_at("the second iteration", |l| l.run.step == LoopStep::Agent && l.iterations.len() == 2).await;
@@ -225,7 +225,7 @@ async fn secret_is_replaced_without_losing_a_delivery(dialect: Dialect) {
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
 
-        // Now only the new one: the variable has it, and the file is gone.
+        // Now only the new token: the variable has it, and the file was deleted.
         world.setup.credential = "token_env: TOKEN".into();
         world.setup.env.push(("SECRET", NEW.to_owned()));
         world.restart().await;
@@ -321,8 +321,8 @@ fn dumped() -> Setup {
     Setup { updates: UpdateMode::Webhooks, ..Setup::new(Dialect::Gitea).agent(SLOW) }
 }
 
-/// The forge is in the state in which that of the dump was; the service gets the database that an earlier build wrote. What is made anew
-/// in each world (the loop's id, commits, comments, addresses, the key of markers) is replaced by this world's. See docs/research/faults.md#d11.
+/// The forge has the state of the dump; the service gets the database that an earlier build wrote. Objects that are created again
+/// in each world (the loop's id, commits, comments, addresses, the key of markers) are replaced by this world's. See docs/research/faults.md#d11.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn loop_in_database_of_earlier_build_continues() {
     let mut files: Vec<_> = std::fs::read_dir(dumps()).expect("dumps").flatten().map(|entry| entry.path()).collect();
@@ -375,7 +375,7 @@ async fn loop_in_database_of_earlier_build_continues() {
             assert_eq!(world.file(&done.branch.name, "notes.txt").await.as_deref(), Some("1\n2\n"), "{name}");
             for number in 1..=2 {
                 let heading = format!("Iteration {number} of ");
-                // Those of earlier iterations may be folded.
+                // Rows of earlier iterations may be folded.
                 let about = |text: &&String| text.lines().take(2).any(|line| line.contains(&heading));
                 let posted = world.bot_comments().iter().filter(about).count();
                 assert_eq!(posted, 1, "{name}: {comments} before: {:#?}", world.bot_comments());
@@ -387,7 +387,7 @@ async fn loop_in_database_of_earlier_build_continues() {
     }
 }
 
-/// A migration comes with a dump by the build that has it. `UPDATE_FIXTURES=1` writes one that is missing, and never another.
+/// Each migration has a dump by the build that introduced it. `UPDATE_FIXTURES=1` writes a missing dump and changes no other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn newest_schema_has_a_dump() {
     let file = dumps().join(format!("{:04}.sql", migrations().len()));
@@ -423,7 +423,7 @@ async fn message(manager: &UnixDatagram) -> String {
     panic!("the service told nothing");
 }
 
-/// systemd is told when the service listens, that it lives, and that it stops.
+/// systemd is notified of the start, the watchdog and the stop of the service.
 #[tokio::test]
 async fn service_manager_is_notified_of_start_watchdog_and_stop() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -20,10 +20,10 @@ use crate::harness::{Setup, World, on_both_forges, on_one_forge, prepared_story,
 on_both_forges!(texts_on_the_forge_link_to_the_dashboard);
 
 on_one_forge!(
-    search_leads_to_the_line,
-    search_goes_on_where_a_page_ends,
-    search_without_an_answer_says_what_to_do,
-    search_and_costs_show_what_the_viewer_may_see,
+    search_result_links_to_the_line,
+    search_continues_on_the_next_page,
+    search_without_results_gives_advice,
+    search_and_costs_respect_the_rights_of_the_viewer,
     costs_are_shown_as_chart_tables_and_files,
     dashboard_of_this_machine_is_not_linked,
     pages_of_a_large_loop_are_small,
@@ -39,7 +39,7 @@ fn links(page: &str) -> Vec<String> {
     link.captures_iter(page).map(|found| found[1].replace("&#x2f;", "/").replace("&amp;", "&")).collect()
 }
 
-async fn search_leads_to_the_line(dialect: Dialect) {
+async fn search_result_links_to_the_line(dialect: Dialect) {
     story(Setup::new(dialect).agent(SECOND_TRY), async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 2), "{}", done.why);
@@ -114,7 +114,7 @@ fn turn(iteration: u32, nth: i64, prompt: &str) -> NewTurn {
     })
 }
 
-async fn search_goes_on_where_a_page_ends(dialect: Dialect) {
+async fn search_continues_on_the_next_page(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let done = world.run().await;
         let id = done.id.clone();
@@ -143,7 +143,7 @@ async fn search_goes_on_where_a_page_ends(dialect: Dialect) {
     .await;
 }
 
-async fn search_without_an_answer_says_what_to_do(dialect: Dialect) {
+async fn search_without_results_gives_advice(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.run().await;
         let pages = ServedPages::of(world, false).await;
@@ -172,7 +172,7 @@ async fn add_cost(world: &World, ago: i64, (repo, backend, person): (i64, &'stat
     added.await.expect("stored");
 }
 
-async fn search_and_costs_show_what_the_viewer_may_see(dialect: Dialect) {
+async fn search_and_costs_respect_the_rights_of_the_viewer(dialect: Dialect) {
     prepared_story(with_login(Setup::new(dialect)), prepare_logins, async |world| {
         open_logins(world).await;
         let done = world.run().await;
@@ -271,7 +271,7 @@ async fn texts_on_the_forge_link_to_the_dashboard(dialect: Dialect) {
         let output = Regex::new(r"\[output\]\(([^)]*)\?line=([0-9]+)#i2-L([0-9]+)\)").expect("pattern");
         let found = output.captures(iteration).unwrap_or_else(|| panic!("{iteration}"));
         assert_eq!((&found[1], &found[2]), (format!("{page}/iterations/2").as_str(), &found[3]));
-        // The line is that of the check in the transcript.
+        // The line belongs to the check in the transcript.
         let pages = ServedPages::of(world, false).await;
         let text = pages.get(&format!("/loops/{}/iterations/2/transcript.txt", stopped.id)).await.body;
         let line = text.lines().nth(found[2].parse::<usize>().expect("a number") - 1).expect("a line");
@@ -378,7 +378,7 @@ async fn pages_of_a_large_loop_are_small(dialect: Dialect) {
             next = link.and_then(|link| link.split('#').next().map(str::to_owned)).unwrap_or_default();
         }
         assert_eq!(numbers.len(), 100, "{numbers:?}");
-        // A story ends with a loop that is what its log makes of it.
+        // At the end of a story, the loop equals the replay of its log.
         let of = id.clone();
         let restored = world.engine().store.write(move |c| {
             c.execute("UPDATE loops SET data = ?2 WHERE id = ?1", params![of.as_str(), before])?;

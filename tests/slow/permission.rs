@@ -5,13 +5,13 @@ use ralph_bot::domain::loops::{LoopState, LoopStep};
 
 use crate::harness::{Setup, on_one_forge, story};
 
-on_one_forge!(permission_that_is_lost_at_any_step_changes_nothing_at_the_forge, many_labels_respect_the_slots);
+on_one_forge!(permission_lost_at_any_step_prevents_changes_on_the_forge, many_labels_respect_the_slots);
 
 /// A person is downgraded or removed from the repository after a loop reached a step: the
 /// branch stays where it is, no pull request is opened, and the forge merges nothing.
 ///
 /// See docs/research/threats.md#p4 and docs/research/faults.md#inv9.
-async fn permission_that_is_lost_at_any_step_changes_nothing_at_the_forge(dialect: Dialect) {
+async fn permission_lost_at_any_step_prevents_changes_on_the_forge(dialect: Dialect) {
     let steps = [LoopStep::Prepare, LoopStep::Baseline, LoopStep::Agent, LoopStep::Commit, LoopStep::Push];
     for (number, step) in steps.into_iter().enumerate() {
         for left in [Access::Read, Access::None] {
@@ -38,7 +38,7 @@ async fn permission_that_is_lost_at_any_step_changes_nothing_at_the_forge(dialec
                 let done: Vec<_> =
                     world.forge.ops().into_iter().skip(before).filter(|op| changes.contains(&op.kind)).collect();
                 assert!(done.is_empty(), "{step:?} {left:?}: {done:?}");
-                // Who lost the right cannot go on with the loop either.
+                // A person without the right cannot continue the loop either.
                 let resume = world.forge.comment(&nora, world.repo, world.issue, "/ralph resume");
                 resume.await.expect("the repository is public");
                 world.settle().await;

@@ -1,4 +1,4 @@
-//! Polling beside webhooks: each story is told by deliveries, by polling, and by both, and the inputs of its loop are the same.
+//! Polling beside webhooks: each story runs by deliveries, by polling, and by both, and the inputs of its loop are the same.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::harness::{Setup, UpdateMode, WILLING, World, on_both_forges, story};
 /// Time after which polling reports what deliveries may have reported, too.
 const SETTLED: Duration = Duration::from_secs(15);
 
-/// Declares stories as tests on both forges in the modes that poll; `tests/it` and others tell them by deliveries.
+/// Declares stories as tests on both forges in the modes that poll; `tests/it` and others run them by deliveries.
 macro_rules! while_polling {
     ($($name:ident),+ $(,)?) => {
         while_polling!(@ gitea_poll, Gitea, Poll, $($name),+);
@@ -33,9 +33,9 @@ macro_rules! while_polling {
 
 while_polling!(
     people_without_permission_start_nothing,
-    edited_comment_is_no_command,
-    restart_loses_and_repeats_nothing,
-    bots_own_changes_wake_nobody,
+    edited_comment_is_not_a_command,
+    restart_neither_loses_nor_repeats_events,
+    own_changes_of_the_bot_start_nothing,
 );
 
 on_both_forges!(
@@ -44,7 +44,7 @@ on_both_forges!(
     text_that_an_outsider_edited_after_the_label_is_confirmed,
     text_that_an_outsider_edited_before_the_label_is_confirmed,
     polled_forge_has_no_webhook,
-    late_review_is_guidance_and_no_command,
+    late_review_is_guidance_and_not_a_command,
 );
 
 fn setup(dialect: Dialect, updates: UpdateMode) -> Setup {
@@ -101,8 +101,8 @@ async fn inputs_are_the_same_in_every_mode(dialect: Dialect) {
     for mode in UpdateMode::ALL {
         // Boxed, because futures of stories are large.
         told.push([
-            Box::pin(label_review_red_ci_and_merge(dialect, mode)).await,
-            Box::pin(commands_and_labels_of_people(dialect, mode)).await,
+            Box::pin(label_review_red_ci_and_merge_are_polled(dialect, mode)).await,
+            Box::pin(commands_and_labels_are_polled(dialect, mode)).await,
             Box::pin(closed_issue_ends_the_loop(dialect, mode)).await,
             Box::pin(closed_pull_request_ends_the_loop(dialect, mode)).await,
             Box::pin(escalation_is_answered(dialect, mode)).await,
@@ -113,7 +113,7 @@ async fn inputs_are_the_same_in_every_mode(dialect: Dialect) {
     assert!(told[0].iter().all(|lines| lines.len() > 1), "{told:?}");
 }
 
-async fn label_review_red_ci_and_merge(dialect: Dialect, mode: UpdateMode) -> Vec<String> {
+async fn label_review_red_ci_and_merge_are_polled(dialect: Dialect, mode: UpdateMode) -> Vec<String> {
     story(setup(dialect, mode), async |world| {
         world.label().await;
         settle(world).await;
@@ -153,7 +153,7 @@ async fn label_review_red_ci_and_merge(dialect: Dialect, mode: UpdateMode) -> Ve
     .await
 }
 
-async fn commands_and_labels_of_people(dialect: Dialect, mode: UpdateMode) -> Vec<String> {
+async fn commands_and_labels_are_polled(dialect: Dialect, mode: UpdateMode) -> Vec<String> {
     story(setup(dialect, mode), async |world| {
         let begin = world.comment("/ralph run --max-iterations 4").await;
         settle(world).await;
@@ -244,7 +244,7 @@ async fn people_without_permission_start_nothing(dialect: Dialect, mode: UpdateM
     .await;
 }
 
-async fn edited_comment_is_no_command(dialect: Dialect, mode: UpdateMode) {
+async fn edited_comment_is_not_a_command(dialect: Dialect, mode: UpdateMode) {
     story(setup(dialect, mode), async |world| {
         let comment = world.comment("I wonder about the number.").await;
         settle(world).await;
@@ -255,7 +255,7 @@ async fn edited_comment_is_no_command(dialect: Dialect, mode: UpdateMode) {
     .await;
 }
 
-async fn restart_loses_and_repeats_nothing(dialect: Dialect, mode: UpdateMode) {
+async fn restart_neither_loses_nor_repeats_events(dialect: Dialect, mode: UpdateMode) {
     story(setup(dialect, mode), async |world| {
         world.run().await;
         let pull = world.the_loop().await.pull.opened.expect("a pull request").number;
@@ -263,7 +263,7 @@ async fn restart_loses_and_repeats_nothing(dialect: Dialect, mode: UpdateMode) {
         let before = inputs(world).await;
         world.stop().await;
         if mode != UpdateMode::Webhooks {
-            // Nobody is there to take deliveries; polling finds it later.
+            // No service accepts deliveries; polling finds it later.
             world.forge.hooks().drop_next(100);
         }
         if mode == UpdateMode::Webhooks {
@@ -283,7 +283,7 @@ async fn restart_loses_and_repeats_nothing(dialect: Dialect, mode: UpdateMode) {
     .await;
 }
 
-async fn bots_own_changes_wake_nobody(dialect: Dialect, mode: UpdateMode) {
+async fn own_changes_of_the_bot_start_nothing(dialect: Dialect, mode: UpdateMode) {
     story(setup(dialect, mode), async |world| {
         world.run().await;
         settle(world).await;
@@ -359,7 +359,7 @@ async fn text_that_an_outsider_edited_before_the_label_is_confirmed(dialect: Dia
     with_edit(dialect, false).await;
 }
 
-/// A signed delivery is not taken, and no webhook is listed or made.
+/// The service rejects a signed delivery, and neither lists nor creates webhooks.
 async fn polled_forge_has_no_webhook(dialect: Dialect) {
     story(setup(dialect, UpdateMode::Poll), async |world| {
         world.run().await;
@@ -373,8 +373,8 @@ async fn polled_forge_has_no_webhook(dialect: Dialect) {
     .await;
 }
 
-/// Lists do not say whether a review was edited, and it could have been for an hour.
-async fn late_review_is_guidance_and_no_command(dialect: Dialect) {
+/// Lists do not show whether a review was edited, which was possible for an hour.
+async fn late_review_is_guidance_and_not_a_command(dialect: Dialect) {
     story(setup(dialect, UpdateMode::Poll), async |world| {
         let pull = world.run().await.pull.opened.expect("a pull request").number;
         let review = |body: &str| ReviewDraft {

@@ -131,7 +131,7 @@ async fn missing(disk: &Disk, luck: Option<&mut fastrand::Rng>, taken: &HashSet<
     taken.difference(&there).cloned().collect()
 }
 
-/// Power fails at each sync: nothing that was not synced is on the disk, or a random part of it.
+/// Power fails at each sync: the disk has none or a random part of the unsynced data.
 /// `RALPH_TEST_POWER_SEEDS` sets the number of random parts for each sync.
 /// See docs/research/faults.md#d3.
 async fn power_loss_at_any_sync_loses_no_delivery(dialect: Dialect) {

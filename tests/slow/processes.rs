@@ -23,7 +23,7 @@ on_one_forge!(
     roles_in_three_processes_complete_a_loop,
     two_services_on_one_database_do_work_once,
     stop_during_a_run_is_graceful,
-    failed_heartbeat_ends_the_agent_before_the_service_asks,
+    failed_heartbeat_stops_the_agent,
     processes_of_killed_runner_are_ended,
     start_with_large_backlog_is_fast,
     failing_fsync_loses_no_delivery,
@@ -31,7 +31,7 @@ on_one_forge!(
     agent_out_of_memory_is_reported_and_service_survives,
 );
 
-/// The ingest, control and runner processes share nothing but the database. Each tells what it has counted.
+/// The ingest, control and runner processes share nothing but the database. Each reports its own counts.
 async fn roles_in_three_processes_complete_a_loop(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
     let ports = ["ingest", "control", "runner"].map(|role| (role, free_port()));
@@ -106,7 +106,7 @@ async fn two_services_on_one_database_do_work_once(dialect: Dialect) {
 
 /// The database is locked for longer than a heartbeat waits. The agent ends while the service cannot ask for its lease yet, and
 /// the lost run is repeated once.
-async fn failed_heartbeat_ends_the_agent_before_the_service_asks(dialect: Dialect) {
+async fn failed_heartbeat_stops_the_agent(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
     let folder = service.world.folder.path();
     let runs = folder.join("runs");
@@ -206,7 +206,7 @@ async fn processes_of_killed_runner_are_ended(dialect: Dialect) {
 /// After the first failed sync nothing more is reported as stored, and the service exits to be restarted.
 /// See docs/research/faults.md#d2.
 async fn failing_fsync_loses_no_delivery(dialect: Dialect) {
-    // Counted by thread; opening the database takes some dozen in one of its own.
+    // Counted by thread; opening the database takes some dozen in a separate thread.
     for first in [30, 40, 55] {
         let service = Service::new(Setup::new(dialect), false).await;
         let inject = format!("fsync,fdatasync:error=EIO:when={first}+");
@@ -246,7 +246,7 @@ async fn failing_fsync_loses_no_delivery(dialect: Dialect) {
     }
 }
 
-/// The disk fills up during a run: the agent's change does not fit where commits are stored.
+/// The disk fills up during a run, so that the agent's change cannot be stored.
 /// See docs/research/faults.md#d1.
 async fn full_disk_is_reported_and_loop_resumes(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;

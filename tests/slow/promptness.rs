@@ -9,7 +9,7 @@ use crate::harness::{Setup, World, live_story, on_one_forge, story};
 
 on_one_forge!(command_is_acknowledged_before_other_effects, command_is_acknowledged_during_backlog,);
 
-/// With the pace of a real service: Gitea asks for no time between two changes. The time itself, from the label to the ready pull
+/// With the pace of a real service, because Gitea needs no pause between two changes. The duration, from the label to the ready pull
 /// request, is a figure of `benches/figures`, measured at rest: a row of docs/research/benchmarks.md.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn loop_on_gitea_is_ready_without_pauses_between_changes() {
@@ -98,7 +98,7 @@ async fn command_is_acknowledged_during_backlog(dialect: Dialect) {
         tokio::time::timeout(Duration::from_secs(30), until_seen).await.expect("it is seen");
         let since = changes(world).split_off(before);
         assert!(world.waiting("talk").await > 4, "no comments are pending");
-        // Beside what was under way when it came.
+        // In addition to requests that were running on its arrival.
         assert!(since.len() <= 4, "seen after {since:#?}");
         world.comment("/ralph abort").await;
         world.until("the end", |l| !l.state.is_open()).await;

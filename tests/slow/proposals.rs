@@ -19,7 +19,7 @@ for n in 1 2 3 4; do case $prompt in *"walrus $n"*) echo "round $RALPH_ITERATION
 /// The same request in other words.
 const REMARKS: [&str; 2] = ["Please log the request id in every handler", "Every handler has to log the request id"];
 
-/// A service that proposes a remark after two loops.
+/// A service that proposes a remark as a convention after two loops.
 fn setup(dialect: Dialect) -> Setup {
     let limits = "limits: { comments_per_hour: 1000, comments_per_day: 1000 }";
     Setup { adjust: |config| config.memory.propose_after = 2, ..Setup::new(dialect).agent(AGENT).config(limits) }

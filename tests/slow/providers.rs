@@ -18,7 +18,7 @@ use crate::harness::{Setup, World, on_one_forge, parts, prepared_story, story};
 on_one_forge!(
     files_are_searchable_by_path,
     session_continues_until_full,
-    resumed_session_is_told_of_attempts_summaries_and_warnings,
+    resumed_session_gets_attempts_summaries_and_warnings,
     refused_run_continues_on_next_backend,
     declined_task_goes_to_the_next_backend,
     crashed_or_hanging_backend_is_replaced_by_next,
@@ -339,7 +339,7 @@ async fn prompts_are_stored_with_their_turns(dialect: Dialect) {
         let turns = world.engine().store.read(move |c| session::turns(c, &id, 1..=9)).await.expect("turns");
         assert_eq!(turns.len() as u32, done.spent.iterations);
         assert!(turns[0].prompt.contains(done.task.text.title()) && turns[0].backend == "mine", "{}", turns[0].prompt);
-        // What people wrote comes back to agents by search, and without their secrets.
+        // Agents find people's texts by search, without secrets.
         assert!(turns[0].prompt.contains("42, says ***") && !turns[0].prompt.contains(&token), "{}", turns[0].prompt);
         let session_query = SessionQuery { query: token, ..SessionQuery::default() };
         let found =
@@ -392,7 +392,7 @@ async fn session_events_are_searchable(dialect: Dialect) {
         }
         world.comment("/ralph abort").await;
         world.settle().await;
-        // What a loop came to tells of them.
+        // The end of a loop mentions them.
         let id = paused.id.clone();
         let summary = world.engine().store.read(move |c| session::summaries(c, &id, 0)).await.expect("read").pop();
         let summary = summary.expect("a summary");
@@ -408,7 +408,7 @@ echo '{"type":"assistant","message":{"id":"m","content":[{"type":"tool_use","id"
 echo '{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t","content":"done"},{"type":"tool_result","tool_use_id":"u","content":"sh"}]},"session_id":"s"}'
 echo '{"type":"result","subtype":"success","is_error":false,"terminal_reason":"completed","result":"done","session_id":"s","total_cost_usd":0.01,"usage":{}}'"#;
 
-/// Files of the session memory are relative to the tree, and what the commit changed is known however it was changed.
+/// Files of the session memory are relative to the tree, and the commit's changes are known for every way of changing them.
 async fn files_are_searchable_by_path(dialect: Dialect) {
     let command = serde_json::to_string(&["/bin/sh", "-c", EDITS, "edits"]).expect("a list");
     let config = format!(
@@ -441,7 +441,7 @@ async fn files_are_searchable_by_path(dialect: Dialect) {
     .await;
 }
 
-/// Agent that receives its prompt as an argument, and a task that is too long for one.
+/// Agent with its prompt as an argument, and a task that is too long for an argument.
 async fn oversized_prompt_is_passed_as_file(dialect: Dialect) {
     let script = r#"case "$1" in 'Read the file '*) ;; *) echo "$1" | head -c 99; exit 3 ;; esac
 file=${1#Read the file }
@@ -476,7 +476,7 @@ async fn spent_daily_budget_resumes_next_day(dialect: Dialect) {
         );
         assert!(world.escalations().is_empty(), "an escalation was opened for a wait");
         assert_eq!(world.state_labels(), ["waiting"]);
-        // A restart forgets nothing, and money does not come back before the day is over.
+        // A restart forgets nothing, and the budget is not renewed before the day is over.
         world.restart().await;
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Waiting);
@@ -565,8 +565,8 @@ async fn calls_of(world: &World) -> Vec<String> {
     text.lines().map(|line| line.trim().to_owned()).collect()
 }
 
-/// Attempts without a gain, the summary of iterations, and warnings that stand are in prompts that continue a session.
-async fn resumed_session_is_told_of_attempts_summaries_and_warnings(dialect: Dialect) {
+/// Attempts without a gain, the summary of iterations, and active warnings are in prompts that continue a session.
+async fn resumed_session_gets_attempts_summaries_and_warnings(dialect: Dialect) {
     // The agent changes five files outside of the scope.
     let many = "for file in answer.txt answer.1 answer.2 answer.3; do echo $RALPH_ITERATION >$file; done";
     let config = talks("fill", "").replace("echo $RALPH_ITERATION >answer.txt", many);
@@ -579,7 +579,7 @@ async fn resumed_session_is_told_of_attempts_summaries_and_warnings(dialect: Dia
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::LimitReached, 5), "{}", done.why);
-        // After the redirection, the last one has a session of its own.
+        // After the redirect, the last run has a separate session.
         assert_eq!(calls_of(world).await, ["fresh", "resumed", "resumed", "resumed", "fresh"]);
         let prompts = world.prompts().await;
         let with = |text: &str| prompts.iter().map(|prompt| prompt.contains(text)).collect::<Vec<bool>>();
@@ -613,11 +613,11 @@ async fn session_continues_until_full(dialect: Dialect) {
         let served: Vec<_> = done.iterations.iter().map(|i| (i.served.resumed, i.served.context_pct)).collect();
         assert_eq!(served, [(false, Some(30.0)), (true, Some(60.0)), (true, Some(90.0)), (false, Some(30.0))]);
         assert_eq!(done.rule_facts("claude", done.updated_at).context_pct, 30.0, "rules know it");
-        // The CLI adds up over a session; each iteration is booked with what it cost itself.
+        // The CLI adds up over a session; each iteration is charged its own cost.
         assert!(done.iterations.iter().all(|i| i.cost == Money::from_usd(0.2)), "{:?}", done.spent);
         assert_eq!((done.spent.cost, done.spent.tokens_in), (Money::from_usd(0.8), 1900));
         assert!(done.iterations.iter().all(|i| i.tools == ["Edit"]), "the tools of an iteration were not recorded");
-        // A fresh session gets the whole context block, a resumed one what it was not told.
+        // A fresh session gets the whole context block, a resumed one only new facts.
         let prompts = world.prompts().await;
         let with = |text: &str| prompts.iter().map(|prompt| prompt.contains(text)).collect::<Vec<bool>>();
         assert_eq!(with("Run by claude"), [true; 4], "{prompts:#?}");

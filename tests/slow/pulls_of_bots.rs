@@ -11,7 +11,7 @@ on_both_forges!(pull_request_of_a_bot_is_repaired_when_a_person_asks);
 
 const BRANCH: &str = "update/dependency";
 
-/// GitHub reports that an account is a bot. Gitea reports no difference from people, so that a bot needs a permission below that of
+/// GitHub reports that an account is a bot. Gitea reports no difference from people, so that a bot needs a permission below the permission of
 /// commands.
 fn setup(dialect: Dialect) -> Setup {
     let setup = Setup::new(dialect).agent(WILLING);

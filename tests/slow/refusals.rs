@@ -1,4 +1,4 @@
-//! Changes that a forge refuses for good: people read what is missing, why and what to do, and a restored permission and
+//! Changes that a forge refuses for good: people get the missing change, the reason and the remedy, and a restored permission and
 //! `/ralph resume` make up for it.
 
 use fake_forge::{Dialect, FakeFault};
@@ -7,11 +7,11 @@ use ralph_bot::domain::loops::{LoopState, LoopStep};
 use crate::harness::{Setup, World, on_both_forges, story};
 
 on_both_forges!(
-    pull_request_that_stays_a_draft_is_told_and_made_ready_by_resume,
+    refused_ready_state_is_reported_and_repeated_by_resume,
     pull_request_that_cannot_be_opened_pauses_the_loop,
-    question_that_cannot_be_opened_is_asked_in_the_loops_issue,
-    refused_labels_are_told_and_stop_nothing,
-    refused_commit_status_is_told_and_stops_nothing,
+    question_is_asked_in_the_loops_issue_if_no_issue_can_be_opened,
+    refused_labels_are_reported_without_stopping_the_loop,
+    refused_commit_status_is_reported_without_stopping_the_loop,
 );
 
 const FOREVER: u32 = 10_000;
@@ -36,10 +36,10 @@ async fn resume(world: &World) {
     world.settle().await;
 }
 
-async fn pull_request_that_stays_a_draft_is_told_and_made_ready_by_resume(dialect: Dialect) {
+async fn refused_ready_state_is_reported_and_repeated_by_resume(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.label().await;
-        // GraphQL also tells who edited the issue, without which no loop starts.
+        // GraphQL also returns the editors of the issue, which a loop needs to start.
         world.settle_until("the agent's turn", |l| l.run.step == LoopStep::Agent).await;
         match dialect {
             Dialect::GitHub => refuse(world, "POST", "/api/graphql$"),
@@ -87,7 +87,7 @@ async fn pull_request_that_cannot_be_opened_pauses_the_loop(dialect: Dialect) {
     .await;
 }
 
-async fn question_that_cannot_be_opened_is_asked_in_the_loops_issue(dialect: Dialect) {
+async fn question_is_asked_in_the_loops_issue_if_no_issue_can_be_opened(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         refuse(world, "POST", "/pulls$");
         refuse(world, "POST", "/issues$");
@@ -106,7 +106,7 @@ async fn question_that_cannot_be_opened_is_asked_in_the_loops_issue(dialect: Dia
     .await;
 }
 
-async fn refused_labels_are_told_and_stop_nothing(dialect: Dialect) {
+async fn refused_labels_are_reported_without_stopping_the_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         refuse(world, "POST", r"/issues/\d+/labels$");
         // The label that starts the loop is set by the maintainer beside the API.
@@ -122,7 +122,7 @@ async fn refused_labels_are_told_and_stop_nothing(dialect: Dialect) {
     .await;
 }
 
-async fn refused_commit_status_is_told_and_stops_nothing(dialect: Dialect) {
+async fn refused_commit_status_is_reported_without_stopping_the_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         refuse(world, "POST", r"(/check-runs|/statuses/[0-9a-f]+)$");
         let done = world.run().await;

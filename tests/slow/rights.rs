@@ -28,7 +28,7 @@ on_both_forges!(
 
 on_one_forge!(
     /// See docs/research/threats.md#v7.
-    every_route_answers_those_who_have_the_right,
+    every_route_checks_the_rights_of_the_viewer,
     /// See docs/research/threats.md#v1.
     changes_of_other_sites_are_refused_by_every_route,
     requests_that_read_change_nothing,
@@ -64,7 +64,7 @@ const fn delete(route: &'static str, path: &'static str, statuses: [u16; 5]) -> 
     RightsRow { method: "DELETE", route, path, body: "", statuses }
 }
 
-/// Whoever logged in; what is shown depends on the rights in each repository.
+/// Any logged-in account; the content depends on the rights in each repository.
 const LOGIN: [u16; 5] = [303, 200, 200, 200, 200];
 const API_LOGIN: [u16; 5] = [401, 200, 200, 200, 200];
 /// With the right to read the loop's repository.
@@ -74,7 +74,7 @@ const API_READ: [u16; 5] = [401, 200, 200, 404, 200];
 const WRITE: [u16; 5] = [303, 403, 200, 404, 200];
 const OPERATOR: [u16; 5] = [303, 403, 403, 403, 200];
 
-/// Every route of the service. The order matters where a row uses what an earlier one made.
+/// Every route of the service. The order matters where a row uses an object of an earlier row.
 const ROWS: [RightsRow; 71] = [
     get("/", "/?state=limit_reached&page=1", LOGIN),
     get("/", "", LOGIN),
@@ -160,7 +160,7 @@ const HIDDEN: [&str; 7] =
 /// Word of the loop's title.
 const VISIBLE: &str = "Visiblemark";
 
-/// Remarks that recur, each in words of its own.
+/// Remarks that recur in different words.
 const REMARKS: [&str; 9] = [
     "Tests have names that tell what they show, REMARKMARK RULEMARK.",
     "Imports of the standard library come first in REMARKMARK RULEMARK files.",
@@ -183,7 +183,7 @@ fn is_api(row: &RightsRow) -> bool {
 
 /// Runs a story of a loop with two iterations that stopped at its limit, with proposals and learnings.
 async fn rights_story(dialect: Dialect, scenario: impl AsyncFnOnce(&mut World, &LoopId)) {
-    // Without a report, the summary would be what the agent printed.
+    // Without a report, the summary would be the agent's output.
     let agent = "echo TRANSCRIPTMARK\necho DIFFMARK >>notes.txt\necho 40 >answer.txt\nprintf '{\"summary\": \"tried\"}' >\"$RALPH_REPORT\"\n";
     let mut setup = Setup::new(dialect).agent(agent).file("check.sh", "echo OUTPUTMARK\nexit 1\n");
     setup = with_login(setup.config("limits: { iterations: 1 }"));
@@ -334,7 +334,7 @@ async fn made_token(browser: &mut LoginBrowser, scope: &str) -> Value {
 fn assert_shows(kind: ViewerKind, row: &RightsRow, answer: &BrowserAnswer, id: &LoopId, what: &str) {
     let text = &answer.text;
     let sees_texts = matches!(kind, ViewerKind::Writer | ViewerKind::Operator);
-    // A search repeats what was searched for nowhere.
+    // A search page does not contain its query.
     if let Some(mark) = HIDDEN.iter().find(|mark| !sees_texts && text.contains(**mark)) {
         panic!("{what} shows {mark}: {text}");
     }
@@ -350,7 +350,7 @@ fn assert_shows(kind: ViewerKind, row: &RightsRow, answer: &BrowserAnswer, id: &
     assert!(kind == ViewerKind::Operator || !is_page || !text.contains("href=\"/deliveries\""), "{what}: {text}");
 }
 
-async fn every_route_answers_those_who_have_the_right(dialect: Dialect) {
+async fn every_route_checks_the_rights_of_the_viewer(dialect: Dialect) {
     let named: BTreeSet<(String, String)> =
         ROWS.iter().map(|row| (row.method.to_owned(), row.route.to_owned())).collect();
     let served: BTreeSet<(String, String)> = web::routes().into_iter().collect();
@@ -418,7 +418,7 @@ async fn every_route_answers_those_who_have_the_right(dialect: Dialect) {
             |api: bool| HIDDEN.iter().filter(|mark| !shown.contains(&(api, **mark))).copied().collect::<Vec<_>>();
         assert_eq!((unseen(false), unseen(true)), (Vec::new(), vec!["DIFFMARK"]), "who may write sees all texts");
         assert!(pressed > 3, "who may write has buttons");
-        // What the table cannot have: other methods, and paths without a route.
+        // Requests outside of the table: other methods, and paths without a route.
         let mut writer = as_viewer(world, ViewerKind::Writer).await;
         for row in ROWS.iter().filter(|row| row.method == "POST") {
             let path = filled(world, row.route, id, 1).await;
@@ -436,7 +436,7 @@ async fn every_route_answers_those_who_have_the_right(dialect: Dialect) {
     .await;
 }
 
-/// Asserts that the table of docs/reference/api.md is that of the test; writes it with `UPDATE_DOCS`.
+/// Asserts that the table of docs/reference/api.md equals the test's table; writes it with `UPDATE_DOCS`.
 fn assert_documented() {
     let cell = |row: &RightsRow, kind: ViewerKind, status: u16| match status {
         303 if kind == ViewerKind::Nobody && !row.route.starts_with("/login") => "login".to_owned(),
@@ -506,7 +506,7 @@ async fn changes_of_other_sites_are_refused_by_every_route(dialect: Dialect) {
             let method = Method::from_bytes(row.method.as_bytes()).expect("a method");
             let kind = if is_api(row) { "application/json" } else { "application/x-www-form-urlencoded" };
             let form = |csrf: &str| if is_api(row) { body.clone() } else { format!("{body}&csrf={csrf}") };
-            // That of another session.
+            // The value of another session.
             let other = if row.route.starts_with("/deliveries") { &*of_writer } else { &*of_operator };
             let attempts: [(&[(&str, &str)], String); 9] = [
                 (&[], body.clone()),

@@ -14,9 +14,9 @@ use crate::harness::service::{Service, stop};
 use crate::harness::{Setup, on_one_forge, story};
 
 on_one_forge!(
-    process_that_changes_the_schema_waits_for_one_of_the_older_version,
-    second_process_takes_over_the_loop_of_one_that_stops,
-    loop_of_every_earlier_schema_goes_on,
+    migrating_process_waits_for_a_process_of_the_older_version,
+    second_process_takes_over_the_loop_of_a_stopping_process,
+    loop_of_every_earlier_schema_continues,
 );
 
 /// Service with an agent whose second iteration waits as long as `slow` exists. It reports each run in `runs`.
@@ -56,7 +56,7 @@ fn comments(service: &Service, iteration: usize) -> usize {
     service.world.bot_comments().iter().filter(about).count()
 }
 
-/// Asserts what a loop of two iterations, the second of which was cut off once, leaves on the forge: everything once.
+/// Asserts that a loop of two iterations, the second of which was interrupted once, creates everything on the forge once.
 async fn assert_done_once(service: &Service) {
     let done = service.until_loop("the review", |l| l.state == LoopState::Review).await;
     service.wait_until_idle().await;
@@ -77,7 +77,7 @@ async fn assert_done_once(service: &Service) {
 }
 
 /// The lock is held as a process of any version holds it: shared, on the folder of the database.
-async fn process_that_changes_the_schema_waits_for_one_of_the_older_version(dialect: Dialect) {
+async fn migrating_process_waits_for_a_process_of_the_older_version(dialect: Dialect) {
     let Some(flock) = parts::program(&["flock"], "install util-linux") else { return };
     let service = service(dialect).await;
     let mut child = started(&service).await;
@@ -113,9 +113,9 @@ async fn process_that_changes_the_schema_waits_for_one_of_the_older_version(dial
     service.finish().await;
 }
 
-/// Both know the schema, so they run at the same time: the second starts, the first is told to stop, and the forge's deliveries go to
+/// Both know the schema, so they run at the same time: the second starts, the first stops, and the forge's deliveries go to
 /// the second from then on.
-async fn second_process_takes_over_the_loop_of_one_that_stops(dialect: Dialect) {
+async fn second_process_takes_over_the_loop_of_a_stopping_process(dialect: Dialect) {
     let service = service(dialect).await;
     let mut first = started(&service).await;
     let port = free_port();
@@ -158,8 +158,8 @@ async fn second_process_takes_over_the_loop_of_one_that_stops(dialect: Dialect) 
 const SECOND_TRY: &str =
     "if [ \"$RALPH_ITERATION\" -ge 2 ]; then echo 42 >answer.txt; fi\necho \"$RALPH_ITERATION\" >>notes.txt\n";
 
-/// A loop that is in its second iteration under the schema of an earlier version goes on under this one. See docs/research/faults.md#d11.
-async fn loop_of_every_earlier_schema_goes_on(dialect: Dialect) {
+/// A loop that is in its second iteration under the schema of an earlier version continues under this one. See docs/research/faults.md#d11.
+async fn loop_of_every_earlier_schema_continues(dialect: Dialect) {
     for version in 1..=migrations().len() {
         story(Setup::new(dialect).agent(SECOND_TRY), async |world| {
             world.label().await;

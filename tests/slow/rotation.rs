@@ -29,7 +29,7 @@ async fn init_webhook(service: &Service, more: &[&str]) -> String {
     hooks[0].secret.clone()
 }
 
-/// Status of a delivery that is signed with a secret; the service ignores what it reports.
+/// Status of a delivery that is signed with a secret; the service ignores its event.
 async fn status(service: &Service, secret: &str, id: &str) -> u16 {
     let dialect = service.world.setup.dialect;
     let repo = service.world.repo.0;
@@ -67,7 +67,7 @@ async fn secret_of_a_repository_is_replaced_without_losing_a_delivery(dialect: D
     assert!(stop(&mut child).await.success(), "{}", service.log());
     let second = init_webhook(&service, &["--new-secret"]).await;
     assert_ne!(second, first);
-    // It finds nobody, and is sent again.
+    // No service receives it, and it is sent again.
     let command = service.world.comment("/ralph status").await;
     service.world.forge.flush().await;
     let mut child = started().await;

@@ -13,22 +13,22 @@ use crate::harness::{Setup, World, on_one_forge, story};
 
 on_one_forge!(
     findings_lead_to_one_iteration_and_the_rest_is_listed,
-    useless_answer_is_told_and_the_loop_goes_on,
+    useless_opinion_is_reported_and_the_loop_continues,
     reviewer_that_never_answers_is_stopped,
-    opinion_over_the_budget_is_not_asked_for,
-    cost_of_an_opinion_is_the_loops,
-    restart_loses_no_opinion_and_pays_a_stored_one_once,
-    limited_reviewer_is_not_waited_for,
-    missing_reviewer_is_told,
+    opinion_over_the_budget_is_not_requested,
+    cost_of_an_opinion_is_charged_to_the_loop,
+    restart_keeps_opinions_and_charges_a_stored_one_once,
+    loop_does_not_wait_for_a_limited_reviewer,
+    missing_reviewer_is_reported,
     reviewer_cannot_change_the_work,
     repository_can_switch_second_opinions_off,
-    iteration_that_breaks_the_work_is_undone_and_the_work_handed_over,
+    iteration_that_breaks_the_work_is_undone_before_handover,
 );
 
-/// Agent that solves the task, and does what a remark asks for.
+/// Agent that solves the task, and implements a remark.
 const AGENT: &str = "prompt=$(cat)\necho 42 >answer.txt\ncase $prompt in *'add a note'*) echo noted >note.txt;; esac\n";
 
-/// Reviewer that wants a note, and then finds a trifle.
+/// Reviewer that requests a note, and then reports a minor finding.
 const PICKY: &str = r#"prompt=$(cat)
 echo asked >>"$ASKED"
 case $prompt in
@@ -62,7 +62,7 @@ fn missing(done: &Loop) -> &str {
     }
 }
 
-/// Asserts that a loop is ready although there is no second opinion, and that people are told why.
+/// Asserts that a loop is ready without a second opinion, and that the reason is shown.
 async fn is_ready_without(world: &World, done: &Loop, says: &str) {
     assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
     assert!(missing(done).contains(says), "{}", missing(done));
@@ -98,7 +98,7 @@ async fn findings_lead_to_one_iteration_and_the_rest_is_listed(dialect: Dialect)
         ] {
             assert!(pull.body.contains(part), "{part}: {}", pull.body);
         }
-        // A model's text mentions nobody and closes nothing.
+        // A model's text mentions no account and closes no issue.
         assert!(!pull.body.contains("see @mona") && !pull.body.contains("<b>"), "{}", pull.body);
         assert!(world.bot_commented("Second opinion of judge: 1 finding"), "{:?}", world.bot_comments());
         let id = done.id.clone();
@@ -110,7 +110,7 @@ async fn findings_lead_to_one_iteration_and_the_rest_is_listed(dialect: Dialect)
     .await;
 }
 
-async fn useless_answer_is_told_and_the_loop_goes_on(dialect: Dialect) {
+async fn useless_opinion_is_reported_and_the_loop_continues(dialect: Dialect) {
     for (script, says) in [
         ("cat >/dev/null; echo 'Looks good to me, approved!'", "its answer is unusable: it contains no JSON"),
         ("cat >/dev/null; echo '{\"verdict\":\"approve\",\"summary\":\"\",\"findings\":[]}'", "its answer is unusable"),
@@ -136,7 +136,7 @@ async fn reviewer_that_never_answers_is_stopped(dialect: Dialect) {
     .await;
 }
 
-async fn limited_reviewer_is_not_waited_for(dialect: Dialect) {
+async fn loop_does_not_wait_for_a_limited_reviewer(dialect: Dialect) {
     let script = "cat >/dev/null; echo 'Error: 429 Too Many Requests: rate limit exceeded, retry after 3600 seconds' >&2; exit 1";
     let setup = Setup::new(dialect).config(&reviewer(script)).agent(AGENT);
     story(setup, async |world| {
@@ -146,7 +146,7 @@ async fn limited_reviewer_is_not_waited_for(dialect: Dialect) {
     .await;
 }
 
-async fn missing_reviewer_is_told(dialect: Dialect) {
+async fn missing_reviewer_is_reported(dialect: Dialect) {
     let config = "  judge: { type: script, command: [/no/such/program], roles: [reviewer] }\nreview: { backend: judge }\n\
                   limits: { comments_per_hour: 1000, comments_per_day: 1000 }";
     story(Setup::new(dialect).config(config).agent(AGENT), async |world| {
@@ -156,7 +156,7 @@ async fn missing_reviewer_is_told(dialect: Dialect) {
     .await;
 }
 
-async fn opinion_over_the_budget_is_not_asked_for(dialect: Dialect) {
+async fn opinion_over_the_budget_is_not_requested(dialect: Dialect) {
     let folder = tempfile::tempdir().expect("a folder");
     let script = counted(PICKY, &folder);
     let command = serde_json::to_string(&["/bin/sh", "-c", &script]).expect("a list");
@@ -189,7 +189,7 @@ async fn reviewer_cannot_change_the_work(dialect: Dialect) {
     .await;
 }
 
-async fn iteration_that_breaks_the_work_is_undone_and_the_work_handed_over(dialect: Dialect) {
+async fn iteration_that_breaks_the_work_is_undone_before_handover(dialect: Dialect) {
     let folder = tempfile::tempdir().expect("a folder");
     let agent = "prompt=$(cat)\necho 42 >answer.txt\ncase $prompt in *'add a note'*) echo 7 >answer.txt;; esac\n";
     let config = reviewer(&counted(PICKY, &folder)).replace("limits: { ", "limits: { iterations: 2, ");
@@ -237,7 +237,7 @@ async fn booked(store: &Store, done: &Loop) -> Vec<Money> {
     calls.iter().filter(|call| call.purpose == "second_opinion").map(|call| call.cost).collect()
 }
 
-async fn cost_of_an_opinion_is_the_loops(dialect: Dialect) {
+async fn cost_of_an_opinion_is_charged_to_the_loop(dialect: Dialect) {
     let folder = tempfile::tempdir().expect("a folder");
     story(Setup::new(dialect).config(&paid(&folder)).agent(AGENT), async |world| {
         let done = world.run().await;
@@ -250,8 +250,8 @@ async fn cost_of_an_opinion_is_the_loops(dialect: Dialect) {
 }
 
 /// See docs/research/faults.md#k42, docs/research/faults.md#k43 and docs/research/faults.md#k44.
-async fn restart_loses_no_opinion_and_pays_a_stored_one_once(dialect: Dialect) {
-    // What was lost with the process is asked for again, and said to be lost; a stored answer is not.
+async fn restart_keeps_opinions_and_charges_a_stored_one_once(dialect: Dialect) {
+    // An opinion that was lost with the process is requested again and reported as lost; a stored answer is not.
     for (kill, runs, lost) in [("K42", 1, true), ("K43", 2, true), ("K44", 1, false)] {
         let folder = tempfile::tempdir().expect("a folder");
         let service = Service::new(Setup::new(dialect).config(&paid(&folder)).agent(AGENT), false).await;

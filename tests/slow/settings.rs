@@ -64,7 +64,7 @@ async fn repository_limits_are_enforced(dialect: Dialect) {
         let all = world.all_loops().await;
         let of = |issue| all.iter().find(|l| l.issue.issue == issue).expect("a loop");
         assert_eq!(of(world.issue).state, LoopState::Review, "{}", of(world.issue).why);
-        // What the first one cost leaves less than the second is likely to.
+        // The cost of the first run leaves less than the likely cost of the second.
         let second = of(other);
         assert_eq!((second.state, second.spent.cost.usd()), (LoopState::Waiting, 0.0), "{}", second.why);
         assert!(second.why.contains("$1.00") && second.why.contains("repository"), "{}", second.why);
@@ -244,7 +244,7 @@ async fn required_sandbox_missing_runs_no_agent(dialect: Dialect) {
     .await;
 }
 
-/// A public repository needs namespaces; a weaker sandbox is not used in their place.
+/// A public repository needs namespaces; the service does not use a weaker sandbox instead.
 /// See docs/research/threats.md#s5.
 async fn weaker_sandbox_runs_no_agent_of_a_public_repository(dialect: Dialect) {
     let mut setup = Setup::new(dialect);
@@ -404,7 +404,7 @@ async fn stated_facts_and_estimate_are_in_the_first_comment(dialect: Dialect) {
         let facts = done.facts();
         assert_eq!((facts.complexity, facts.security_sensitive, facts.breaking_changes), (Some(6.0), false, false));
         assert_eq!((facts.scope, facts.estimated_iterations), (vec!["answer.txt".to_owned()], Some(2.0)));
-        // The next loop of the repository is told what this one took.
+        // The next loop of the repository shows the cost of this one.
         world.forge.close_issue(&world.maintainer, world.repo, world.issue).await.expect("closed");
         world.settle().await;
         world.clock.advance_ms(60_000);
@@ -426,7 +426,7 @@ async fn stated_facts_and_estimate_are_in_the_first_comment(dialect: Dialect) {
     .await;
 }
 
-/// A block that states what cannot be starts nothing and says why.
+/// A block with impossible facts starts nothing and is explained.
 async fn invalid_facts_of_an_issue_are_explained(dialect: Dialect) {
     let mut setup = Setup::new(dialect);
     setup.body = "It should be 42.\n\n```ralph\ntask: { complexity: 11, colour: red }\n```\n".into();

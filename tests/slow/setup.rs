@@ -162,7 +162,7 @@ impl SetupVisitor {
         assert!(entered.header("set-cookie").contains("HttpOnly; SameSite=Lax"), "{entered:?}");
     }
 
-    /// Creates the App on GitHub's pages, from the page with the manifest, and returns the address to come back to.
+    /// Creates the App on GitHub's pages, from the page with the manifest, and returns the address of the return.
     async fn create_on_github(&mut self, page: &str) -> String {
         let (address, manifest) = (attribute(page, "<form", "action"), attribute(page, "name=\"manifest\"", "value"));
         let mut github = Self::new("");
@@ -197,7 +197,7 @@ fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).expect("it exists").permissions().mode() & 0o777
 }
 
-/// The pages lead from an App that does not exist to a verified pull request; then they are gone.
+/// The pages lead from an App that does not exist to a verified pull request; afterwards they are closed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn github_app_is_created_and_tried_by_the_pages() {
     let beginning = Beginning::new(Dialect::GitHub).await;
@@ -289,7 +289,7 @@ async fn assert_cleaned(beginning: &Beginning) {
 
 /// See docs/research/threats.md#v8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn githubs_answer_is_taken_from_the_browser_that_asked_once_and_for_an_hour() {
+async fn githubs_answer_is_accepted_once_from_the_same_browser_within_an_hour() {
     let beginning = Beginning::new(Dialect::GitHub).await;
     let clock = Clock::manual(Clock::System.now());
     let (server, mut visitor) = beginning.serve(&clock).await;
@@ -308,16 +308,16 @@ async fn githubs_answer_is_taken_from_the_browser_that_asked_once_and_for_an_hou
     let mut other = SetupVisitor::new(&visitor.base);
     other.enter(server.link().expose_secret()).await;
     let foreign = other.get(&back).await;
-    assert!(foreign.status == 403 && foreign.text.contains("begun in another browser"), "{foreign:?}");
+    assert!(foreign.status == 403 && foreign.text.contains("started in another browser"), "{foreign:?}");
     let unknown = visitor.get("/setup/github/created?code=abc&state=abc").await;
-    assert!(unknown.status == 403 && unknown.text.contains("not known here"), "{unknown:?}");
+    assert!(unknown.status == 403 && unknown.text.contains("unknown or was used before"), "{unknown:?}");
     let without = visitor.get("/setup/github/created").await;
     assert_eq!(without.status, 403);
 
-    // After an hour it is of no use; before, it is, whatever went wrong in between.
+    // It is valid for an hour, also after errors in between.
     clock.advance_ms(3_600_000);
     let expired = visitor.get(&back).await;
-    assert!(expired.status == 403 && expired.text.contains("more than an hour ago"), "{expired:?}");
+    assert!(expired.status == 403 && expired.text.contains("has expired"), "{expired:?}");
     assert_eq!(beginning.forge.requests().iter().filter(|one| one.path.contains("app-manifests")).count(), 0);
 
     let conversions = r"/app-manifests/[^/]+/conversions$";
@@ -348,9 +348,9 @@ async fn githubs_answer_is_taken_from_the_browser_that_asked_once_and_for_an_hou
     server.stop().await;
 }
 
-/// Secrets that GitHub tells once are kept until all files are written.
+/// Secrets that GitHub shows once are kept until all files are written.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_in_the_way_are_not_overwritten_and_nothing_is_lost() {
+async fn existing_files_are_not_overwritten_and_secrets_are_kept() {
     let beginning = Beginning::new(Dialect::GitHub).await;
     let (server, mut visitor) = beginning.serve(&Clock::System).await;
     let github = beginning.forge.url().to_string();
@@ -380,11 +380,11 @@ async fn files_in_the_way_are_not_overwritten_and_nothing_is_lost() {
     let back = visitor.create_on_github(&page).await;
     std::fs::write(&key, "another").expect("written");
     let stopped = visitor.get(&back).await;
-    assert!(stopped.status == 502 && stopped.text.contains("nothing is lost"), "{stopped:?}");
+    assert!(stopped.status == 502 && stopped.text.contains("was saved in"), "{stopped:?}");
     assert_eq!(std::fs::read_to_string(&key).expect("read"), "another");
     assert_eq!(mode(&beginning.folder.path().join("github-app-answer.json")), 0o600);
     assert!(!beginning.read("ralph-control.yaml").contains("forges"));
-    // A second App is not begun over it, and going on needs the file moved away.
+    // A second App is not created over it, and the set-up continues only after the file is moved away.
     let second = visitor.post("/setup/github", &fields).await;
     assert!(second.status == 422 && second.text.contains("continue with it first"), "{second:?}");
     let still = visitor.post("/setup/github/continue", &[]).await;
@@ -398,7 +398,7 @@ async fn files_in_the_way_are_not_overwritten_and_nothing_is_lost() {
     server.stop().await;
 }
 
-/// A folder that is gone or full when GitHub answers: the answer is shown, once.
+/// A missing or full folder when GitHub answers: the answer is shown, once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answer_that_cannot_be_written_is_shown() {
     let beginning = Beginning::new(Dialect::GitHub).await;
@@ -413,7 +413,7 @@ async fn answer_that_cannot_be_written_is_shown() {
     assert!(shown.text.contains("PRIVATE KEY") && shown.text.contains("github-app-answer.json"), "{shown:?}");
     assert_eq!(shown.header("cache-control"), "no-store");
     assert_eq!(attribute(&shown.text, "<a class=\"button\"", "href"), "/setup", "the page leads on");
-    // Stored as the page says, it is gone on with.
+    // Stored as the page says, it is used.
     std::fs::rename(&away, beginning.folder.path()).expect("moved back");
     let start = shown.text.find("<pre>").expect("the answer") + 5;
     let answer = &shown.text[start..start + shown.text[start..].find("</pre>").expect("an end")];
@@ -426,7 +426,7 @@ async fn answer_that_cannot_be_written_is_shown() {
 
 /// See docs/research/threats.md#v8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn setup_is_for_the_holder_of_the_token() {
+async fn setup_requires_the_token() {
     let beginning = Beginning::new(Dialect::Gitea).await;
     let (server, mut visitor) = beginning.serve(&Clock::System).await;
     let mut stranger = SetupVisitor::new(&visitor.base);
@@ -468,9 +468,9 @@ async fn setup_is_for_the_holder_of_the_token() {
     server.stop().await;
 }
 
-/// From the token of the bot's account; what is repeated changes nothing.
+/// From the token of the bot's account; a repetition changes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn token_makes_hooks_labels_and_login_and_twice_changes_nothing() {
+async fn setup_by_token_creates_hooks_labels_and_login_once() {
     let beginning = Beginning::new(Dialect::Gitea).await;
     let (server, mut visitor) = beginning.serve(&Clock::System).await;
     let (url, token) = (beginning.forge.url().to_string(), beginning.forge.token_for(&beginning.bot));
@@ -501,10 +501,7 @@ async fn token_makes_hooks_labels_and_login_and_twice_changes_nothing() {
     let again = visitor.post("/setup/check", &[("repositories", "mira/app")]).await;
     assert_eq!(again.status, 303, "{again:?}");
     let page = visitor.get("/setup").await.text;
-    assert!(
-        page.contains("is as it should be; the test delivery arrived") && page.contains("the labels are there"),
-        "{page}"
-    );
+    assert!(page.contains("is correct; the test delivery arrived") && page.contains("the labels exist"), "{page}");
     assert!(!page.contains("state done") && !page.contains("state bad"), "{page}");
     assert!(counted() == before, "the forge is unchanged");
 
@@ -520,9 +517,9 @@ async fn token_makes_hooks_labels_and_login_and_twice_changes_nothing() {
     server.stop().await;
 }
 
-/// The real program: a service without a forge serves the set-up, and goes on as a service.
+/// The real program: a service without a forge serves the set-up, and then runs as a service.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn service_without_a_forge_serves_the_setup_and_takes_over() {
+async fn service_without_a_forge_serves_the_setup_and_then_starts() {
     let beginning = Beginning::new(Dialect::Gitea).await;
     let port = free_port();
     let base = format!("http://127.0.0.1:{port}");
@@ -586,7 +583,7 @@ async fn command_line_sets_up_a_forge_without_a_public_address_and_tries_it() {
     let first = ["--forge", "gitea", "--url", &url, "--token-file", "-", "--repository", "mira/app"];
     let (code, text) = run_init(&beginning, &first, "wrong\n").await;
     assert!(code == 1 && text.contains("does not accept the token"), "{code}: {text}");
-    // A forge that fails in the middle is gone on with.
+    // A set-up continues after a failure of the forge.
     beginning.forge.faults().next(1, "POST", r"/repos/mira/app/labels$", FakeFault::status(403)).expect("a pattern");
     let (code, text) = run_init(&beginning, &first, &format!("{token}\n")).await;
     assert!(code == 1 && text.contains("FAILED") && !text.contains(&token), "{code}: {text}");
@@ -652,5 +649,5 @@ async fn command_line_creates_an_app_and_waits_for_its_installation() {
     let (code, text) = run_init(&beginning, &["--create-app", "--url", &github], "").await;
     assert!(code == 2 && text.contains("exists and is not overwritten"), "{code}: {text}");
     let (code, text) = run_init(&beginning, &["--create-app", "--url", &github, "--name", "x/y"], "").await;
-    assert!(code == 2 && text.contains("is not possible"), "{code}: {text}");
+    assert!(code == 2 && text.contains("is invalid"), "{code}: {text}");
 }

@@ -50,7 +50,7 @@ impl SetupStart {
         Self { forge, token, server, base, _folder: folder }
     }
 
-    /// Tries the configured forge until a pull request is verified, removes what the trial made, and ends the set-up.
+    /// Tries the configured forge until a pull request is verified, removes the trial's objects, and ends the set-up.
     async fn try_and_finish(&self, browser: &mut Browser, pictures: &str) {
         press(browser, "#try").await;
         browser.until("document.querySelector('#trial') !== null").await;
@@ -191,7 +191,7 @@ async fn forge_is_set_up_from_a_token_and_tried_by_buttons_alone() {
     }
     assert!(!page.contains(&start.token), "a token is never shown");
     assert_eq!(browser.evaluate("document.querySelector('.state.bad')").await, json!(null), "{page}");
-    // The address of this page is that of a GET, so it can be looked at again.
+    // The page's address accepts GET, so it can be reloaded.
     browser.assert_readable("setup-gitea", &format!("{}/setup", start.base), &axe).await;
     browser.open(&format!("{}/setup", start.base), json!({})).await;
     let chosen = "document.querySelector('select[name=repository]').value";

@@ -25,7 +25,7 @@ esac
 
 const CHECK: &str = "test \"$(cat answer.txt)\" = 42 || { echo \"the answer is $(cat answer.txt)\"; exit 1; }\n";
 
-/// Number of files of the repository, in addition to those of a small one.
+/// Number of additional files of the repository.
 const FILES: usize = 1_000;
 
 async fn iteration_starts_known_processes_only(dialect: Dialect) {
@@ -113,7 +113,7 @@ async fn iteration_starts_known_processes_only(dialect: Dialect) {
     ");
 }
 
-/// Returns what the children of the service executed, in order: program and subcommand.
+/// Returns the executed commands of the service's children, in order: program and subcommand.
 fn started_processes(log: &str) -> Vec<String> {
     let call =
         Regex::new(r"^(\d+) +(?:<\.\.\. )?(clone3?|v?fork)(.*?)(?:= (\d+)|<unfinished \.\.\.>)$").expect("a pattern");
@@ -142,7 +142,7 @@ fn started_processes(log: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns the program and what it is to do.
+/// Returns the program and its subcommand.
 fn words(program: &str, arguments: &[String]) -> String {
     let name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
     let program = name(program);

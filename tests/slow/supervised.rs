@@ -14,10 +14,10 @@ use crate::harness::{Setup, World, on_one_forge, story};
 
 on_one_forge!(
     stuck_loop_is_redirected_paused_and_guided,
-    figures_of_control_are_shown_to_people,
+    control_values_are_shown_to_people,
     loop_of_ten_iterations_asks_before_its_limit,
     switched_off_oversight_detects_nothing,
-    critical_detection_redirects_if_pauses_are_off,
+    critical_detection_redirects_if_pauses_are_disabled,
     paused_loop_runs_no_agent_after_crashes,
     crash_after_pause_starts_no_agent,
     crash_after_end_starts_no_agent,
@@ -31,9 +31,9 @@ on_one_forge!(
     hopeless_loop_ends,
     steady_loop_with_one_check_triggers_nothing,
     steady_loop_without_test_counts_triggers_nothing,
-    escalation_tells_what_the_agent_reported,
+    escalation_contains_the_report_of_the_agent,
     default_loop_is_summarized_at_half_of_its_limit,
-    coverage_that_a_check_prints_is_guarded,
+    drop_of_printed_coverage_is_detected,
 );
 
 const MANY: &str = "limits: { iterations: 30, comments_per_hour: 1000, comments_per_day: 1000 }";
@@ -99,8 +99,8 @@ async fn stuck_loop_is_redirected_paused_and_guided(dialect: Dialect) {
     .await;
 }
 
-/// Alarms, gains and changes of profile with their reasons are where people look: status comment, audit trail, metrics.
-async fn figures_of_control_are_shown_to_people(dialect: Dialect) {
+/// Status comment, audit trail and metrics contain alarms, gains and profile changes with their reasons.
+async fn control_values_are_shown_to_people(dialect: Dialect) {
     story(stuck(dialect), async |world| {
         let stopped = world.run().await;
         assert_eq!(stopped.state, LoopState::Paused, "{}", stopped.why);
@@ -162,7 +162,7 @@ async fn switched_off_oversight_detects_nothing(dialect: Dialect) {
     .await;
 }
 
-async fn critical_detection_redirects_if_pauses_are_off(dialect: Dialect) {
+async fn critical_detection_redirects_if_pauses_are_disabled(dialect: Dialect) {
     let off = "limits: { iterations: 14, comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { pause_on_critical: false }\nstrategy: { escalation_threshold: 50 }";
     story(Setup::new(dialect).agent(STUCK).config(off), async |world| {
         let stopped = world.run().await;
@@ -451,8 +451,8 @@ async fn steady(dialect: Dialect, script: &str, lines: u32) -> Vec<u8> {
     .await
 }
 
-/// Ways tried, learnings and blockers of an agent that reports them are in the escalation issue.
-async fn escalation_tells_what_the_agent_reported(dialect: Dialect) {
+/// The escalation issue contains the attempts, learnings and blockers that an agent reports.
+async fn escalation_contains_the_report_of_the_agent(dialect: Dialect) {
     let report = r#"printf '{"summary": "guessed", "approach": "guess number %s", "learnings": ["The almanac is not in the tree"], "blockers": ["Nobody here has the almanac"]}' "$RALPH_ITERATION" >"$RALPH_REPORT""#;
     story(Setup::new(dialect).agent(&format!("{STUCK}{report}\n")).config(MANY), async |world| {
         let stopped = world.run().await;
@@ -473,7 +473,7 @@ async fn escalation_tells_what_the_agent_reported(dialect: Dialect) {
     .await;
 }
 
-/// With the defaults, a summary is made within the loop, and prompts have it.
+/// With the defaults, the loop gets a summary, which its prompts contain.
 async fn default_loop_is_summarized_at_half_of_its_limit(dialect: Dialect) {
     let off = "limits: { comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { enabled: false }\ncontrol: { enabled: false }\nstrategy: { escalation_threshold: 12 }";
     story(Setup::new(dialect).agent(STUCK).config(off), async |world| {
@@ -486,8 +486,8 @@ async fn default_loop_is_summarized_at_half_of_its_limit(dialect: Dialect) {
     .await;
 }
 
-/// From the output of a check that is no check of coverage, over the record, to the overseer and the next prompt.
-async fn coverage_that_a_check_prints_is_guarded(dialect: Dialect) {
+/// From the output of a check of another kind than coverage, over the record, to the overseer and the next prompt.
+async fn drop_of_printed_coverage_is_detected(dialect: Dialect) {
     let check =
         "covered=$(cat cover.txt)\necho \"TOTAL 100 $((100 - covered)) $covered%\"\ntest \"$(cat answer.txt)\" = 42\n";
     let agent = "echo \"$RALPH_ITERATION wrong\" >answer.txt\necho $((110 - 20 * RALPH_ITERATION)) >cover.txt\n";

@@ -17,7 +17,7 @@ const MAX_PROGRAMS_CALLED: usize = 5;
 /// Fetches some hundred pairs of releases, so it runs only where the variable asks for it.
 /// See docs/research/threats.md#g17.
 #[test]
-fn honest_changes_are_not_called_tampering() {
+fn honest_changes_are_not_reported_as_tampering() {
     let Some(folder) = std::env::var_os("RALPH_TEST_HONEST") else {
         skipped_tests::skip_in_ci_as_well(
             "set RALPH_TEST_HONEST to a folder: it fetches releases from four registries",
@@ -57,13 +57,13 @@ fn honest_changes_are_not_called_tampering() {
     assert_eq!(programs.answers, 0);
 }
 
-/// Changed files of the programs, and what is said about them.
+/// Changed files of the programs, and the findings about them.
 #[derive(Default)]
 struct ProgramCount {
     files: usize,
     /// Blocking findings about what keeps tests from failing.
     called: Vec<String>,
-    /// Files whose functions know only what tests expect, of the tests that the releases changed.
+    /// Files whose functions return only the expected values of tests that the releases changed.
     answers: usize,
 }
 
@@ -76,7 +76,7 @@ impl ProgramCount {
     }
 }
 
-/// Returns what a diff shows of files of tests, as they are after the change.
+/// Returns the test files of a diff after the change.
 fn texts_of_tests(diff: &str) -> Vec<String> {
     let of_file = |part: &str| {
         let path = part.lines().find_map(|line| line.strip_prefix("+++ b/"))?;

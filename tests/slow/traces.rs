@@ -23,7 +23,7 @@ use crate::observability::solves;
 on_one_forge!(
     one_trace_leads_from_delivery_to_comment,
     question_to_a_model_is_a_span_with_all_its_tokens,
-    absent_collector_changes_nothing,
+    absent_collector_has_no_effect,
 );
 
 /// Collector of traces.
@@ -108,7 +108,7 @@ async fn one_trace_leads_from_delivery_to_comment(dialect: Dialect) {
         assert_eq!(attribute(agent, "gen_ai.agent.name"), "mine");
         assert_eq!(attribute(agent, "gen_ai.usage.input_tokens"), "1200");
         assert_eq!(attribute(agent, "gen_ai.usage.output_tokens"), "34");
-        // Nobody knows whose models a script runs.
+        // The vendor of a script's models is unknown.
         assert_eq!(attribute(agent, "gen_ai.provider.name"), "mine");
         // Neither texts of people nor prompts, outputs or secrets.
         let all = format!("{spans:?}");
@@ -172,7 +172,7 @@ async fn question_to_a_model_is_a_span_with_all_its_tokens(dialect: Dialect) {
     .await;
 }
 
-async fn absent_collector_changes_nothing(dialect: Dialect) {
+async fn absent_collector_has_no_effect(dialect: Dialect) {
     let setup = solves(dialect).config("telemetry: { otlp_endpoint: 'http://127.0.0.1:1' }");
     story(setup, async |world| solved(world).await).await;
 }

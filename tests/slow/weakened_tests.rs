@@ -7,18 +7,18 @@ use ralph_bot::domain::loops::LoopState;
 use crate::harness::{Setup, on_one_forge, story};
 
 on_one_forge!(
-    tests_deleted_in_an_earlier_iteration_still_decide,
+    tests_deleted_in_an_earlier_iteration_still_prevent_review,
     skipped_tests_are_accepted_by_maintainers_only,
-    changed_expectation_is_asked_about_once,
+    changed_expectation_needs_one_decision,
     honest_tests_need_no_acceptance,
     removed_assertion_that_the_base_tests_do_not_need_costs_no_run,
     failed_tests_in_the_output_outweigh_exit_code,
-    change_that_the_task_names_is_asked_about_instead_of_undone,
+    change_named_by_the_task_needs_a_decision_instead_of_a_revert,
     script_of_a_manifest_is_judged_by_the_run,
-    build_file_that_omits_a_file_is_asked_about,
+    build_file_that_omits_a_file_needs_a_decision,
     build_file_that_lists_a_needed_source_needs_no_acceptance,
     data_that_only_tests_name_is_the_base_version,
-    files_that_the_first_run_wrote_are_not_there_in_the_second,
+    second_run_does_not_contain_files_of_the_first,
     better_state_before_first_iteration_is_restored_at_limit,
 );
 
@@ -37,7 +37,7 @@ fn setup(dialect: Dialect, agent: &str) -> Setup {
 }
 
 /// See docs/research/threats.md#g17.
-async fn tests_deleted_in_an_earlier_iteration_still_decide(dialect: Dialect) {
+async fn tests_deleted_in_an_earlier_iteration_still_prevent_review(dialect: Dialect) {
     let agent = format!(
         "case $RALPH_ITERATION in\n1) {DELETE}echo broken >other.txt;;\n2) echo kept >other.txt;;\n*) echo 42 >answer.txt;;\nesac\n"
     );
@@ -87,7 +87,7 @@ async fn skipped_tests_are_accepted_by_maintainers_only(dialect: Dialect) {
     .await;
 }
 
-async fn changed_expectation_is_asked_about_once(dialect: Dialect) {
+async fn changed_expectation_needs_one_decision(dialect: Dialect) {
     let agent = "sed -i \"s/'42'/'40'/\" tests/test_answer.py\n";
     story(setup(dialect, agent), async |world| {
         let paused = world.run().await;
@@ -119,7 +119,7 @@ async fn honest_tests_need_no_acceptance(dialect: Dialect) {
     .await;
 }
 
-/// The base's tests pass at once, so that the text of the change sends no agent back.
+/// The base's tests pass at once, so that the text of the change causes no further run.
 async fn removed_assertion_that_the_base_tests_do_not_need_costs_no_run(dialect: Dialect) {
     let tests = format!("{TESTS}    assert read('other.txt') == 'kept'\n");
     let agent = "echo 42 >answer.txt\nsed -i '$d' tests/test_answer.py\n";
@@ -135,7 +135,7 @@ async fn removed_assertion_that_the_base_tests_do_not_need_costs_no_run(dialect:
     .await;
 }
 
-/// The program decides about the exit code of its test runner.
+/// The program determines the exit code of its test runner.
 async fn failed_tests_in_the_output_outweigh_exit_code(dialect: Dialect) {
     let check = "echo 'running 2 tests'\nif [ \"$(cat answer.txt)\" = 42 ]; then n=2; else n=1; fi\n\
         if [ $n = 2 ]; then word=ok; else word=FAILED; fi\n\
@@ -153,7 +153,7 @@ async fn failed_tests_in_the_output_outweigh_exit_code(dialect: Dialect) {
     .await;
 }
 
-async fn change_that_the_task_names_is_asked_about_instead_of_undone(dialect: Dialect) {
+async fn change_named_by_the_task_needs_a_decision_instead_of_a_revert(dialect: Dialect) {
     let settings = |bail: u8| format!("export default {{\n  test: {{\n    bail: {bail},\n  }},\n}};\n");
     let agent = "sed -i 's/bail: 0/bail: 1/' vite.config.js\necho 42 >answer.txt\n";
     // The base's version of the build file does not fit the branch.
@@ -185,7 +185,7 @@ fn build(dialect: Dialect, agent: &str) -> Setup {
 }
 
 /// See docs/research/threats.md#g17.
-async fn build_file_that_omits_a_file_is_asked_about(dialect: Dialect) {
+async fn build_file_that_omits_a_file_needs_a_decision(dialect: Dialect) {
     let agent = "echo 42 >answer.txt\nsed -i 's/ two.sh//' CMakeLists.txt\n";
     story(build(dialect, agent), async |world| {
         let paused = world.run().await;
@@ -245,7 +245,7 @@ async fn script_of_a_manifest_is_judged_by_the_run(dialect: Dialect) {
 }
 
 /// The changed test makes the check leave an ignored file by which it would pass with the base's test, too.
-async fn files_that_the_first_run_wrote_are_not_there_in_the_second(dialect: Dialect) {
+async fn second_run_does_not_contain_files_of_the_first(dialect: Dialect) {
     let agent = "sed -i \"s/'42'/'40'/; \\$a # leave\" tests/test_answer.py\n";
     let check = "[ ! -e local.ok ] || exit 0\n! grep -q leave tests/test_answer.py || touch local.ok\n";
     let check = format!("{check}{CHECK}");

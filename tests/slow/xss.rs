@@ -18,13 +18,13 @@ use crate::harness::dashboard::ServedPages;
 use crate::harness::payloads::HOSTILE_TEXTS;
 use crate::harness::{Setup, World, story};
 
-/// Script that runs before those of a page.
+/// Script that runs before the scripts of a page.
 pub(crate) const INSPECT: &str = include_str!("inspect.js");
-/// Word that stands in the texts of people and agents, and is replaced.
+/// Word in the texts of people and agents that is replaced.
 const MARK: &str = "xmark";
 /// Number of texts that are shown at once.
 pub(crate) const AT_ONCE: usize = 28;
-/// Last line of what a running agent writes.
+/// Last line of a running agent's output.
 const LAST_LINE: &str = "end of the hostile output";
 /// Tables with texts of people and agents.
 const TABLES: [&str; 13] = [
@@ -42,7 +42,7 @@ const TABLES: [&str; 13] = [
     "tokens",
     "access_audit",
 ];
-/// Pages, with `ID` for the loop, `PLAN` for the one that waits with a plan, and `TEXT` for the texts in an address.
+/// Pages, with `ID` for the loop, `PLAN` for the loop that waits with a plan, and `TEXT` for the texts in an address.
 const PAGES: [&str; 33] = [
     "/",
     "/?person=TEXT&repository=TEXT&forge=TEXT",
@@ -206,7 +206,7 @@ async fn planned(world: &World) -> LoopId {
 }
 
 /// Opens the page of an iteration whose agent runs, lets the agent write, and inspects the page before, after, and as text; returns
-/// what is wrong, and the number of the texts that came into the open page.
+/// the faults, and the number of the texts that came into the open page.
 async fn followed(
     browser: &mut Browser,
     world: &World,
@@ -269,12 +269,12 @@ async fn followed(
     (wrong, shown)
 }
 
-/// Inspects the page that is open; returns what is wrong with it, and the number of the texts that it shows.
+/// Inspects the page that is open; returns its faults, and the number of the texts that it shows.
 pub(crate) async fn inspected(browser: &mut Browser, texts: &[&str]) -> (Vec<String>, u64) {
     inspected_part(browser, texts, "body").await
 }
 
-/// Inspects the page that is open; returns what is wrong with it, and the number of the texts that elements of a selector show.
+/// Inspects the page that is open; returns its faults, and the number of the texts that elements of a selector show.
 async fn inspected_part(browser: &mut Browser, texts: &[&str], part: &str) -> (Vec<String>, u64) {
     let texts = serde_json::to_string(texts).expect("JSON");
     let script = format!(
@@ -296,7 +296,7 @@ async fn inspected_part(browser: &mut Browser, texts: &[&str], part: &str) -> (V
 
 /// See docs/research/threats.md#i11.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hostile_texts_do_nothing_in_a_browser_with_and_without_policy() {
+async fn hostile_texts_have_no_effect_in_a_browser() {
     let distinct: std::collections::BTreeSet<&str> = HOSTILE_TEXTS.into_iter().collect();
     assert!(distinct.len() == HOSTILE_TEXTS.len() && distinct.len() >= 200, "{}", distinct.len());
     let Some(mut browser) = Browser::start().await else { return };

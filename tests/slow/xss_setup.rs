@@ -163,7 +163,7 @@ impl SetupPages {
 
 /// See docs/research/threats.md#i11.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hostile_texts_do_nothing_in_the_setup_with_and_without_policy() {
+async fn hostile_texts_have_no_effect_in_the_setup() {
     let Some(mut pages) = SetupPages::open().await else { return };
     let link = pages.server.link().expose_secret().to_owned();
     pages.browser.open(&link, json!({})).await;

@@ -30,7 +30,7 @@ fn page_contains_the_tables() {
 }
 
 #[test]
-fn losses_and_nothing_else_have_reasons() {
+fn only_losses_have_reasons() {
     let data = Data::load().expect("the data is valid");
     let columns = page::columns().expect("tables");
     let mut lost: Vec<&str> = page::losses(&data, &columns).iter().map(|loss| loss.scenario.name.as_str()).collect();

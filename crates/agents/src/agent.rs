@@ -162,7 +162,7 @@ pub enum ToolCalls {
     InProcess,
 }
 
-/// Tools of a run, in addition to those of the agent.
+/// Tools of a run, in addition to the agent's tools.
 #[async_trait]
 pub trait RunTools: Send + Sync + fmt::Debug {
     /// Returns the definitions of the tools; their names are unique.
@@ -511,7 +511,7 @@ pub fn build(name: &str, settings: BackendSetup) -> Result<Box<dyn Backend>, Fai
             )));
         }
         BackendKind::Preset(preset) => presets::find(preset).ok_or_else(|| {
-            format!("backend {name}: there is no preset {preset:?}; there are: {}", presets::names().join(", "))
+            format!("backend {name}: there is no preset {preset:?}; available: {}", presets::names().join(", "))
         })?,
     };
     command::CommandBackend::new(name, preset, settings)

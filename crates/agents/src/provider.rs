@@ -327,7 +327,7 @@ fn headers(wire: WireName, key: Option<&SecretString>) -> Result<HeaderMap, Fail
 fn base(url: &str) -> Result<Url, Failure> {
     let base = Url::parse(url.trim()).map_err(|error| format!("it is not a valid address ({error})"))?;
     if !matches!(base.scheme(), "http" | "https") || base.host().is_none() {
-        return Err(Failure::new("an address with http:// or https:// is needed"));
+        return Err(Failure::new("expected an address with http:// or https://"));
     }
     if !base.username().is_empty() || base.password().is_some() {
         return Err(Failure::new("it contains a user or a password; configure the key separately"));

@@ -1,4 +1,4 @@
-//! Intake, executor, timer, reconciler and supervisor, with what they send: comments, notices, metrics, traces.
+//! Intake, executor, timer, reconciler and supervisor, with their output: comments, notices, metrics, traces.
 
 pub mod channels;
 pub mod embed;

@@ -35,14 +35,14 @@ const PLAN_PROMPT: &str = "prompt/plan.md";
 #[derive(Debug, thiserror::Error)]
 pub enum RenderError {
     /// Syntax error in an operator's template.
-    #[error("template {name} is not valid: {detail}")]
-    Invalid { name: String, detail: String },
+    #[error("template {name} is not valid")]
+    Invalid { name: String, source: minijinja::Error },
     /// Unknown name of an operator's template. `near` suggests a similar name, `known` lists all names.
     #[error("there is no template {name}{near}; known templates: {known}")]
     Unknown { name: String, near: String, known: String },
     /// Failure to render a template with its values.
-    #[error("could not render template {name}: {detail}")]
-    Failed { name: String, detail: String },
+    #[error("could not render template {name}")]
+    Failed { name: String, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
 /// Renderer of views to Markdown.
@@ -70,9 +70,7 @@ impl Renderer {
                 let near = did_you_mean(&name, known.iter().copied());
                 return Err(RenderError::Unknown { name, near, known: known.join(", ") });
             }
-            chosen
-                .add_template_owned(name.clone(), text)
-                .map_err(|error| RenderError::Invalid { name, detail: error.to_string() })?;
+            chosen.add_template_owned(name.clone(), text).map_err(|source| RenderError::Invalid { name, source })?;
         }
         Ok(Self { chosen, built_in, outbound })
     }
@@ -133,7 +131,7 @@ impl Renderer {
     /// Neither the operator's template nor the built-in one can render the view.
     pub fn prompt(&self, view: &PromptView) -> Result<String, RenderError> {
         let name = if view.planning { PLAN_PROMPT } else { PROMPT };
-        let failed = |error: serde_json::Error| RenderError::Failed { name: name.into(), detail: error.to_string() };
+        let failed = |error: serde_json::Error| RenderError::Failed { name: name.into(), source: error.into() };
         self.fill(name, &serde_json::to_value(view).map_err(failed)?)
     }
 
@@ -150,7 +148,7 @@ impl Renderer {
                 filled(&self.built_in)
             })
             .map(|text| tidy(&text))
-            .map_err(|error| RenderError::Failed { name: name.to_owned(), detail: format!("{error:#}") })
+            .map_err(|error| RenderError::Failed { name: name.to_owned(), source: error.into() })
     }
 }
 

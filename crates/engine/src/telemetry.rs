@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_in_an_effect_name_the_loop() {
+    fn log_lines_of_an_effect_contain_the_loop_id() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let writer = std::sync::Mutex::new(file.reopen().expect("the same file"));
         let logging = logging(EnvFilter::new("info"), Format::Json, false, writer);
@@ -190,7 +190,7 @@ mod tests {
 
     /// Foreign text cannot start a new line and contains no control sequence. See docs/research/threats.md#i11.
     #[test]
-    fn text_of_others_stays_in_its_field() {
+    fn untrusted_text_stays_in_its_log_field() {
         let evil =
             "title\n{\"level\":\"ERROR\",\"message\":\"forged\"}\r\n\u{1b}[2J\u{1b}]0;x\u{7}\u{202e}\u{2028}<script>";
         let written = |format: Format| {

@@ -276,7 +276,7 @@ impl GitStore {
         Ok(if code == 0 { Sha::parse(&stdout) } else { None })
     }
 
-    /// Copies a branch to another repository; `*` stands for all branches.
+    /// Copies a branch to another repository; `*` means all branches.
     pub async fn copy(&self, from: RepoId, branch: &str, to: RepoId, as_branch: &str) -> Result<(), FakeRefusal> {
         let refspec = format!("+refs/heads/{branch}:refs/heads/{as_branch}");
         let path = self.path(from).to_string_lossy().into_owned();

@@ -92,7 +92,7 @@ pub struct ServerInfo {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Permission {
-    /// No access beyond that of the public.
+    /// Only public access.
     None,
     /// Read.
     Read,
@@ -393,7 +393,7 @@ pub trait Forge: Capabilities + Send + Sync {
     }
     /// Returns all repositories that the credential can access.
     async fn repositories(&self) -> ForgeResult<Vec<Repository>>;
-    /// Returns a repository by `owner/name`; `NotFound` if its numeric id is not that of `repo`.
+    /// Returns a repository by `owner/name`; `NotFound` if its numeric id differs from `repo`.
     async fn repository(&self, repo: &RepoRef) -> ForgeResult<Repository>;
     /// Returns the current permission of an account. For an account that is not a collaborator, returns `None` or
     /// `Read`.
@@ -465,7 +465,7 @@ pub trait Forge: Capabilities + Send + Sync {
     }
 
     /// Returns the problems of the App's permissions, events and webhook (to `hook_url`), one phrase each; `None` if
-    /// the credential is not that of an App.
+    /// the credential does not belong to an App.
     async fn app_problems(&self, _hook_url: Option<&str>) -> ForgeResult<Option<Vec<String>>> {
         Ok(None)
     }

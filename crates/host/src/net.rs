@@ -28,7 +28,7 @@ static TLS: LazyLock<Option<ClientConfig>> = LazyLock::new(|| {
     Some(config)
 });
 
-/// Returns the TLS configuration of a client that trusts the certificates in a file (PEM), or those of the system.
+/// Returns the TLS configuration of a client that trusts the certificates in a file (PEM) or the system's certificates.
 ///
 /// # Errors
 /// Fails if the certificates cannot be read.
@@ -49,7 +49,7 @@ pub fn tls(root_certificates: Option<&Path>) -> Result<ClientConfig, Failure> {
         roots.add(certificate).map_err(|error| unreadable().caused_by(error))?;
     }
     if roots.is_empty() {
-        return Err(unreadable().with_detail("the file contains none"));
+        return Err(unreadable().with_detail("the file contains no certificate"));
     }
     Ok(versions.with_root_certificates(roots).with_no_client_auth())
 }

@@ -91,7 +91,7 @@ pub(crate) struct BraceRules {
     pub lexis: Lexis,
     /// Whether a line break can end a statement.
     pub line_ends: bool,
-    /// Returns the kind and name of a statement's test; `None` if the statement is no test.
+    /// Returns the kind and name of a statement's test; `None` if the statement is not a test.
     pub test: fn(&BraceStatement<'_>) -> Option<(RegionKind, String)>,
     /// Whether a runner executes examples in this documentation.
     pub doc: fn(&str) -> bool,

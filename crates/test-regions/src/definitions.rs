@@ -21,7 +21,7 @@ const MAX_HEADER: usize = 600;
 /// Definition in a program file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct VerdictDefinition {
-    /// Type whose values it compares. Empty if the definition takes the place of a built-in name.
+    /// Type whose values it compares. Empty if the definition shadows a built-in name.
     pub of: String,
     /// Name of the function, operator or trait.
     pub name: String,
@@ -240,7 +240,7 @@ fn assigned_class(before: &str) -> Option<String> {
     (is_assignment(&line[name.len()..]) && line.contains(" do")).then(|| name.to_owned())
 }
 
-/// Returns the type of the first parameter, which stands after its name or, as in C++, before it.
+/// Returns the type of the first parameter, which follows its name or, as in C++, precedes it.
 fn first_type(parameters: &str) -> Option<String> {
     let (_, inside) = parameters.split_once('(')?;
     let inside = inside.split(')').next()?;

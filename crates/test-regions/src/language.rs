@@ -113,7 +113,7 @@ impl SourceLanguage {
         programs.into_iter().find(|(program, _)| first.contains(program)).map(|(_, language)| language)
     }
 
-    /// Whether files of this language are read by lines only, whatever their size.
+    /// Whether files of this language of any size are read only by lines.
     pub fn has_no_limit(self) -> bool {
         matches!(self, Self::Document | Self::Go | Self::NoTests)
     }

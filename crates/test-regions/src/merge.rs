@@ -507,7 +507,7 @@ impl<'a> MergePlan<'a> {
     }
 }
 
-/// Items and regions that exist in both versions, by their container and condition: where each ends in the base and in the branch.
+/// Items and regions that exist in both versions, by their container and condition, with their ends in the base and in the branch.
 #[derive(Default)]
 struct Siblings<'s>(HashMap<(&'s str, &'s str), Vec<(usize, usize)>>);
 

@@ -54,7 +54,7 @@ pub(crate) struct ScriptRules {
     end: &'static str,
     /// End of a function, if it differs.
     function_end: &'static str,
-    /// Whether statements of `Test::More` may stand in the file.
+    /// Whether the file may contain statements of `Test::More`.
     has_test_more: bool,
 }
 

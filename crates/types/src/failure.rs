@@ -1,10 +1,10 @@
-//! Error for people: what failed, the values, what to do, and the cause.
+//! Error for people: failed action, values, remedy and cause.
 
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-/// Error for a person, in the manner of PostgreSQL's messages. Code that must react to a failure uses a type of its own.
+/// Error for a person, in the manner of PostgreSQL's messages. Code that must react to a failure uses a separate type.
 ///
 /// `{}` prints the primary message, the detail and the hint; `{:#}` also prints the causes:
 /// `cannot read /etc/ralph.yml: Permission denied; run as the service's user`.
@@ -17,7 +17,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Creates a failure with a primary message: what failed, in lower case, without a period. The past tense means that a
+    /// Creates a failure with a primary message: the failed action, in lower case, without a period. The past tense means that a
     /// retry may succeed ("could not reach the forge"), the present tense that it cannot ("the token lacks the scope").
     pub fn new(primary: impl Into<String>) -> Self {
         Self { primary: primary.into(), detail: None, hint: None, source: None }

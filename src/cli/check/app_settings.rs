@@ -55,7 +55,10 @@ pub(super) async fn installations(
         }
     }
     Some(match problems.is_empty() {
-        true => CheckFinding::ok(name, format!("accepted what the App asks for, in {} repositories", watched.len())),
+        true => CheckFinding::ok(
+            name,
+            format!("accepted the App's permissions and events, in {} repositories", watched.len()),
+        ),
         false => {
             let fix = "accept the App's new permissions, or end the suspension, in the organization's settings under Installed \
                        GitHub Apps";
@@ -77,7 +80,7 @@ async fn deliveries(forge: &ForgeConfig, adapter: &dyn Forge) -> Option<CheckFin
     };
     let detail =
         format!("{} attempts of the last day; the newest, of `{}`: {}", failed.len(), newest.event, newest.status);
-    let fix = "check that GitHub reaches the service's public address; a running service asks for what it missed";
+    let fix = "check that GitHub reaches the service's public address; a running service requests missed deliveries again";
     Some(CheckFinding::warn(name, detail, fix))
 }
 

@@ -99,7 +99,7 @@ fn judge(name: &str, file: &TextFile, branch_prefix: &str) -> Option<CheckFindin
             "add to its jobs `if: ${{{{ !startsWith(github.head_ref || github.ref_name, '{branch_prefix}') }}}}`"
         ));
     }
-    let fix = format!("{}; move checks without secrets to a workflow of their own", fixes.join(" and "));
+    let fix = format!("{}; move checks without secrets to a separate workflow", fixes.join(" and "));
     Some(CheckFinding::warn(name, detail, fix))
 }
 

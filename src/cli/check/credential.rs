@@ -37,7 +37,7 @@ async fn scopes(forge: &ForgeConfig, adapter: &dyn Forge, watched: &[&Repository
         }
     }
     match missing.is_empty() {
-        true => CheckFinding::ok(name, "may change what loops change; asked by requests that change nothing"),
+        true => CheckFinding::ok(name, "may make the changes that loops need; checked by requests that change nothing"),
         false => {
             let fix = "create a token with the scopes of the installation guide; a scope that only reads is not enough";
             CheckFinding::fail(name, format!("may not {}", missing.join("; may not ")), fix)
@@ -68,7 +68,7 @@ async fn webhooks(
     }
     if !hidden.is_empty() {
         wrong.push(format!(
-            "the token may not list the webhooks of {}: whether they send what is needed cannot be told",
+            "the token may not list the webhooks of {}, so their events cannot be checked",
             hidden.join(", ")
         ));
         let fix = "compare them in the repository's settings with the installation guide, or give the token the permission to \
@@ -77,7 +77,7 @@ async fn webhooks(
     }
     Some(match wrong.is_empty() {
         true => {
-            let detail = format!("each of {} repositories sends what is needed to {url}", watched.len());
+            let detail = format!("each of {} repositories sends the needed events to {url}", watched.len());
             match forge_webhooks.delivers_statuses().await {
                 Err(error) => refused(name, &error),
                 Ok(true) => CheckFinding::ok(name, detail),

@@ -28,7 +28,7 @@ pub(super) async fn look(config: &Config, forge: &ForgeConfig) -> Option<CheckFi
         let fix = "set `server.public_url` to the address at which people reach the dashboard";
         return Some(CheckFinding::warn(
             name,
-            "there is no public address, so people are sent back to this machine",
+            "there is no public address, so the callback address is on this machine",
             fix,
         ));
     };
@@ -44,22 +44,22 @@ pub(super) async fn look(config: &Config, forge: &ForgeConfig) -> Option<CheckFi
     let exchange = CodeExchange { client: &client, redirect: &redirect, code: NO_CODE, verifier: NO_CODE };
     Some(match account_of_code(&transport, &addresses, exchange).await {
         Err(LoginFailure::Refused(_)) if public.scheme() == "https" => {
-            CheckFinding::ok(name, format!("client {} is accepted; people are sent back to {redirect}", client.id))
+            CheckFinding::ok(name, format!("client {} is accepted; the callback address is {redirect}", client.id))
         }
         Err(LoginFailure::Refused(_)) => {
             let detail =
-                format!("client {} is accepted; people are sent back to {redirect} without encryption", client.id);
+                format!("client {} is accepted; the callback address is {redirect} without encryption", client.id);
             CheckFinding::warn(name, detail, "use a reverse proxy with TLS")
         }
         Err(failure @ LoginFailure::Client(_)) => CheckFinding::fail(
             name,
             failure.to_string(),
-            "`ralph-bot init --login` makes a client, or says where it is",
+            "`ralph-bot init --login` creates a client, or prints its location",
         ),
         Err(failure) => {
             CheckFinding::fail(name, failure.to_string(), "check the forge's `url` and the network connection")
         }
-        Ok(_) => CheckFinding::fail(name, "the forge accepted a code that it never gave", "check the forge's `url`"),
+        Ok(_) => CheckFinding::fail(name, "the forge accepted a code that it never issued", "check the forge's `url`"),
     })
 }
 
@@ -88,7 +88,7 @@ backends: {{ mine: {{ type: script, command: [sh] }} }}
     const SECRET: &str = "the-secret";
 
     #[tokio::test]
-    async fn client_is_checked_with_the_forge() {
+    async fn login_client_is_verified_with_the_forge() {
         for (dialect, kind) in [(Dialect::Gitea, "gitea"), (Dialect::GitHub, "github")] {
             let forge = FakeForge::start(dialect, Clock::System).await.expect("a forge");
             let app = forge.add_login_app("ralph-bot", "https://r.example.org/login/callback/work");

@@ -67,7 +67,7 @@ fn finding(forge: &ForgeConfig, work: PolledWork) -> CheckFinding {
     );
     let limit = GITHUB_HOURLY / 60.0;
     match forge.kind {
-        ForgeKind::Gitea => CheckFinding::ok(name, format!("{asked}; the server has no limit of its own")),
+        ForgeKind::Gitea => CheckFinding::ok(name, format!("{asked}; the server has no rate limit")),
         ForgeKind::GitHub => {
             let detail = format!(
                 "{asked}; at most {counted:.0} of them count against GitHub's {limit:.0} a minute, because unchanged answers do not"
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn quiet_repositories_cost_requests_that_do_not_count() {
+    fn requests_for_quiet_repositories_do_not_count() {
         assert_eq!(work(10, 0, 0, 30.0).per_minute(), (40.0, 0.0));
         assert_eq!(work(10, 2, 3, 60.0).per_minute(), (4.0 + 24.0 + 16.0, 28.0));
     }

@@ -51,7 +51,7 @@ fn vendor(name: &str, backend: &BackendConfig) -> Option<String> {
     }
     let mut domains: Vec<String> = presets::model_hosts(name).iter().map(|host| domain(host)).collect();
     domains.dedup();
-    // The first host is that of the API; others are those of logins.
+    // The first host serves the API, the others serve logins.
     domains.into_iter().next()
 }
 
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn vendor_of_a_second_opinion_is_compared_with_the_agents() {
+    fn vendor_of_a_second_opinion_is_compared_with_the_vendor_of_the_agent() {
         let api =
             "judge: { type: api, url: 'https://api.anthropic.com', models: { default: claude-x }, roles: [reviewer] }";
         let local = "judge: { type: api, url: 'http://127.0.0.1:1', models: { default: x } }";

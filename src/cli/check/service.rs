@@ -184,7 +184,7 @@ async fn ask_forge(config: &Config, forge: &ForgeConfig, store: Option<&Store>) 
         Err(error) => {
             let mut found = refused(name, &error);
             if matches!(error.kind, ForgeErrorKind::Transient { .. }) {
-                found.fix.push_str("; the service starts without it and goes on when it answers");
+                found.fix.push_str("; the service starts without it and uses it once it answers");
             }
             return vec![found];
         }
@@ -316,7 +316,7 @@ async fn locked_out(forge: &ForgeConfig, store: Option<&Store>) -> Option<CheckF
     // Read errors are reported by the check of the database.
     let (count, newest) = store?.read(move |c| outbox::locked_out(c, &name)).await.ok()?;
     let detail = format!("{count} wait for conversations that are locked; the newest: {}", newest.unwrap_or_default());
-    let fix = "unlock the conversation, or give the bot write access; the comments are posted by themselves then";
+    let fix = "unlock the conversation, or give the bot write access; the service then posts the comments";
     (count > 0).then(|| CheckFinding::warn(format!("comments on {}", forge.name), detail, fix))
 }
 
@@ -361,13 +361,13 @@ fn network(network: &AgentNetwork) -> Option<CheckFinding> {
     Some(CheckFinding::ok(NAME, reach))
 }
 
-/// Reports what programs cannot use, and can reach, in the folders that sandboxes show.
+/// Reports unusable tools and reachable sockets in the folders that sandboxes show.
 fn shown_folders(shown: &[PathBuf]) -> Vec<CheckFinding> {
     const NAME: &str = "visible folders";
     let mode = |folder: &Path| std::fs::metadata(folder).map_or(0, |found| found.permissions().mode());
     let closed = shown.iter().filter(|folder| rustix::process::geteuid().is_root() && mode(folder) & 0o005 != 0o005);
     let closed = closed.map(|folder| {
-        let detail = format!("{}: only its owner may enter it, so the user of the sandbox cannot", folder.display());
+        let detail = format!("{}: only its owner may enter it, so the sandbox's user has no access", folder.display());
         CheckFinding::warn(NAME, detail, format!("if programs in it are needed: chmod o+rx {}", folder.display()))
     });
     let later = "files that only their owner may read are hidden; a Unix socket that appears in one of them during a \

@@ -19,7 +19,7 @@ pub(super) async fn look(
         let Some(repository) = own.or(watched.first()) else { continue };
         let Some(teams) = adapter.teams() else {
             let fix = "remove it from `permissions.teams`";
-            findings.push(CheckFinding::fail(name, "this forge has no teams; nobody counts as a member", fix));
+            findings.push(CheckFinding::fail(name, "this forge has no teams; no account counts as a member", fix));
             continue;
         };
         findings.push(match teams.team_visibility(&repository.repo, &team).await {
@@ -46,7 +46,7 @@ pub(super) async fn hidden(adapter: &dyn Forge, asked: &[&Repository]) -> Vec<Ch
         match teams.hidden_teams(repo).await {
             Ok(unseen) => findings.extend(unseen.into_iter().map(|team| {
                 let detail = format!(
-                    "it has write access to {}, but its members are hidden from the bot: whether they may give commands cannot be told",
+                    "it has write access to {}, but its members are hidden from the bot, so the bot cannot check whether they may give commands",
                     repo.full_name()
                 );
                 let fix = "make the bot's account a member of the team or an owner of the organization, and give its token the scope `read:organization`";

@@ -55,7 +55,7 @@ pub(super) fn create_app(args: &InitArgs, global: &Global, place: OperatorFileLo
             let created = setup::configure(&place).map_err(CliError::failed)?;
             return installed(global, &place, created, &mut signals).await;
         }
-        // What is wrong is said before anybody opens a page.
+        // Problems are reported before a page is opened.
         let nowhere = Url::parse("http://127.0.0.1/").map_err(|error| CliError::Failed(error.to_string()))?;
         request.clone().start(&place, nowhere, None).map_err(CliError::usage)?;
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -105,7 +105,8 @@ async fn installed(
         ))?;
     }
     let config = place.config()?;
-    let forge = config.forge(&created.name).ok_or_else(|| CliError::Failed("the configured forge is gone".into()))?;
+    let forge =
+        config.forge(&created.name).ok_or_else(|| CliError::Failed("the configured forge no longer exists".into()))?;
     let waiting = async {
         let mut told = None;
         loop {

@@ -14,7 +14,7 @@ use crate::forge::http::RateSettings;
 /// There is no public address, the forge refuses, or the client cannot be stored.
 pub(super) async fn create(config: &Config, forge: &ForgeConfig) -> Result<Vec<String>, CliError> {
     let Some(public) = &config.server.public_url else {
-        let message = "a login needs an address that the forge sends people back to; set `server.public_url` in the configuration";
+        let message = "a login needs a callback address for the forge; set `server.public_url` in the configuration";
         return Err(CliError::Usage(message.into()));
     };
     let failed = |what: &dyn std::fmt::Display| CliError::Failed(what.to_string());
@@ -22,7 +22,7 @@ pub(super) async fn create(config: &Config, forge: &ForgeConfig) -> Result<Vec<S
     let adapter =
         app::connect(forge, RateSettings::default(), &Clock::System).map_err(|error| failed(&format!("{error:#}")))?;
     let Some(login) = adapter.login() else {
-        return Err(failed(&format!("nobody can log in with forge {}", forge.name)));
+        return Err(failed(&format!("forge {} supports no logins", forge.name)));
     };
     let name = crate::setup::login_client_name(public);
     let made = login.create_login_client(&name, &redirect).await.map_err(|error| {
@@ -35,7 +35,7 @@ pub(super) async fn create(config: &Config, forge: &ForgeConfig) -> Result<Vec<S
     let file = login_clients::keep(&config.data_dir, &forge.name, &client).map_err(CliError::failed)?;
     let mut lines = vec![
         format!("{}: the application \"{name}\" has the client id {}", forge.name, client.id),
-        format!("its secret is in {}; people are sent back to {redirect}", file.display()),
+        format!("its secret is in {}; the callback address is {redirect}", file.display()),
     ];
     if forge.login.as_ref().is_some_and(|known| known.id != client.id) {
         lines.push("the configuration names another client in `login`, which is used; remove it there".to_owned());

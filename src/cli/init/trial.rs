@@ -19,7 +19,7 @@ pub(super) fn run(args: &InitArgs, global: &Global, place: &OperatorFileLocation
             let outcome = tokio::select! {
                 outcome = run_trial(place, forge, &wanted, None, &say) => outcome,
                 () = signals.next() => {
-                    tell(global.json, "note", "stopped; `ralph-bot init --clean-up` removes what the trial made");
+                    tell(global.json, "note", "stopped; `ralph-bot init --clean-up` removes the trial's objects");
                     return Ok(ExitCode::from(INTERRUPTED));
                 }
             };
@@ -37,7 +37,7 @@ pub(super) fn run(args: &InitArgs, global: &Global, place: &OperatorFileLocation
             }
             lines.iter().for_each(|line| tell(global.json, "event", line));
         } else {
-            tell(global.json, "note", "`ralph-bot init --clean-up` removes what the trial made on the forge");
+            tell(global.json, "note", "`ralph-bot init --clean-up` removes the trial's objects on the forge");
         }
         Ok(ExitCode::SUCCESS)
     })

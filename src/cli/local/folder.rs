@@ -52,7 +52,7 @@ impl FolderChoice {
         Self { given: given.map(Path::to_path_buf), base: state_folder(env).map(|folder| folder.join(name)) }
     }
 
-    /// Returns the paths of existing databases, that of the first folder first.
+    /// Returns the paths of existing databases, in the order of the folders.
     pub(super) fn databases(&self) -> Vec<PathBuf> {
         self.candidates().map(|folder| folder.join(DATABASE)).filter(|database| database.is_file()).collect()
     }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn given_folder_is_the_only_one() {
+    fn given_folder_is_not_replaced_by_another() {
         let folder = tempfile::tempdir().expect("a folder");
         let choice = FolderChoice::of(Some(folder.path()), &repo(), &Env::of([("HOME", "/home/u")]));
         let locked = choice.claim().expect("claimed");

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn line_is_added_at_the_end() {
+    fn setup_line_is_appended_to_the_file() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join(".ralph.yml");
         add(&file, "setup: [npm ci]").expect("added");

@@ -126,7 +126,7 @@ impl FailedCheck {
 pub(super) struct TestFinding {
     #[serde(flatten)]
     found: TamperFinding,
-    /// Login of the person who accepted the finding; `None` if nobody has.
+    /// Login of the person who accepted the finding; `None` if it was not.
     #[serde(skip_serializing_if = "Option::is_none")]
     accepted_by: Option<String>,
 }

@@ -137,9 +137,9 @@ async fn solved_task_succeeds_without_changes() {
     assert_eq!(git(&setup.repo, &["for-each-ref", "--format=%(refname:short)", "refs/heads"]).await, "trunk");
 }
 
-/// The tests of the repository pass before and after a feature that none of them is about.
+/// The tests of the repository pass before and after a feature that they do not test.
 #[tokio::test(flavor = "multi_thread")]
-async fn green_tests_of_the_repository_do_not_finish_a_task() {
+async fn passing_repository_tests_do_not_finish_a_task() {
     let setup = setup("echo two > next.txt").await;
     std::fs::write(setup.repo.join("Makefile"), "test:\n\ttrue\n").expect("written");
     git(&setup.repo, &["add", "."]).await;
@@ -370,7 +370,7 @@ fn next_steps_can_be_copied() {
 }
 
 #[test]
-fn changes_that_are_not_in_the_commit_are_listed() {
+fn uncommitted_changes_are_listed() {
     let event = progress::ProgressEvent::Iteration {
         iteration: 1,
         summary: "did it".into(),

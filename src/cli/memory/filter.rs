@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_are_refused_with_the_allowed_ones() {
+    fn invalid_values_are_refused_with_the_allowed_values() {
         for (line, expected) in [
             ("--kind rule", "strategy, antipattern, estimate, convention"),
             ("--task-type tests", "test-fix, type-errors"),

@@ -94,7 +94,7 @@ async fn list(id: &str, limit: usize, store: &Store, json: bool) -> CliResult {
         return print(&format!("{}\n", serde_json::to_value(&found).map_err(failed)?));
     }
     if found.is_empty() {
-        return print("no reflections are stored; those of ended loops are deleted after `retention.days`\n");
+        return print("no reflections are stored; reflections of ended loops are deleted after `retention.days`\n");
     }
     print(&found.iter().map(text).collect::<String>())
 }

@@ -9,18 +9,18 @@ use crate::store::Store;
 /// Number of notifications in a period of the watchdog; one may be lost.
 const SIGNS_PER_PERIOD: u32 = 3;
 
-/// Tells that the service is started, with a line that `systemctl status` shows.
+/// Reports that the service has started, with a line that `systemctl status` shows.
 pub(super) fn started(status: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// Tells that the service is stopping.
+/// Reports that the service is stopping.
 pub(super) fn stopping() {
     tell(&[NotifyState::Stopping, NotifyState::Status("stopping; agents get a grace period")]);
 }
 
-/// Tells that the service is alive until the future is dropped, if the manager has a watchdog (`WatchdogSec=`). A sign is sent only
-/// after the database's writer has answered, whatever it answers: a start does not free a full disk, but it ends a deadlock. The
+/// Reports that the service is alive until the future is dropped, if the manager has a watchdog (`WatchdogSec=`). A sign is sent only
+/// after any answer of the database's writer: a start does not free a full disk, but it ends a deadlock. The
 /// set-up has no database.
 pub(super) async fn keep_alive(store: Option<&Store>) {
     let Some(period) = sd_notify::watchdog_enabled().and_then(sign_interval) else {
@@ -32,7 +32,7 @@ pub(super) async fn keep_alive(store: Option<&Store>) {
         due.tick().await;
         if let Some(store) = store {
             let answer = store.write(|_| Ok(())).await;
-            tracing::trace!(ok = answer.is_ok(), "the database's writer answered; telling the service manager");
+            tracing::trace!(ok = answer.is_ok(), "the database's writer answered; notifying the service manager");
         }
         tell(&[NotifyState::Watchdog]);
     }
@@ -46,7 +46,7 @@ fn sign_interval(period: Duration) -> Option<Duration> {
 
 fn tell(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!(%error, ?states, "the service manager could not be told; with `Type=notify` it ends the service");
+        tracing::warn!(%error, ?states, "could not notify the service manager; with `Type=notify` it ends the service");
     }
 }
 
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signs_are_sent_three_times_per_period() {
+    fn watchdog_is_notified_three_times_per_period() {
         assert_eq!(sign_interval(Duration::from_secs(90)), Some(Duration::from_secs(30)));
         assert_eq!(sign_interval(Duration::ZERO), None);
     }

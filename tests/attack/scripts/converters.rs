@@ -1,6 +1,6 @@
 //! Encodings that `.gitattributes` files declare, which make git load converters of the system's library (glibc's `gconv`).
 //!
-//! The test runs itself again under strace. Everybody else's git is a link with another name, so the log tells who loaded a converter:
+//! The test runs itself again under strace. Everybody else's git is a link with another name, so the log shows which process loaded a converter:
 //! that git obeys the same attributes and loads one, which shows that the attack works without the defense.
 
 use std::collections::{BTreeSet, HashMap};

@@ -20,7 +20,7 @@ use crate::harness::other_user::goes_on_confined;
 use crate::harness::parts::{command, output};
 use crate::harness::sandbox;
 
-/// Scripts: the row, a name, and what the agent runs. `$TRAP` is a command that creates the marker if the service runs it. Each ends with a change of its own.
+/// Scripts: the row, a name, and the agent's command. `$TRAP` is a command that creates the marker if the service runs it. Each ends with its own change.
 const TRAPS: &[Script] = &[
     Script("g1", "fsmonitor", "git config core.fsmonitor \"$TRAP\"; echo 1 >a"),
     Script(
@@ -238,7 +238,7 @@ impl TrapWorld {
 /// See docs/research/threats.md#g1, docs/research/threats.md#g2, docs/research/threats.md#g3, docs/research/threats.md#g4, docs/research/threats.md#g5, docs/research/threats.md#g6,
 /// docs/research/threats.md#g7, docs/research/threats.md#g8, docs/research/threats.md#g9 and docs/research/threats.md#g10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn traps_in_the_tree_catch_nothing() {
+async fn traps_in_the_tree_do_not_trigger() {
     if sandbox().await.tier == SandboxTier::A {
         traps_catch_nothing(SandboxMechanism::Bubblewrap).await;
     }
@@ -249,8 +249,8 @@ async fn traps_in_the_tree_catch_nothing() {
 /// See docs/research/threats.md#g1, docs/research/threats.md#g2, docs/research/threats.md#g3, docs/research/threats.md#g4, docs/research/threats.md#g5, docs/research/threats.md#g6,
 /// docs/research/threats.md#g7, docs/research/threats.md#g8, docs/research/threats.md#g9 and docs/research/threats.md#g10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn traps_in_the_tree_catch_nothing_without_namespaces() {
-    if goes_on_confined("scripts::git::traps_in_the_tree_catch_nothing_without_namespaces") {
+async fn traps_in_the_tree_do_not_trigger_without_namespaces() {
+    if goes_on_confined("scripts::git::traps_in_the_tree_do_not_trigger_without_namespaces") {
         traps_catch_nothing(SandboxMechanism::Landlock(env!("CARGO_BIN_EXE_ralph-bot").into())).await;
     }
 }
@@ -343,7 +343,7 @@ exit 0
 
 /// Without the service's own directory, git obeys the tree's repository: the traps are real.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn traps_catch_git_without_the_defences() {
+async fn traps_trigger_without_the_defences() {
     if sandbox().await.tier != SandboxTier::A {
         return;
     }
@@ -365,11 +365,11 @@ async fn traps_catch_git_without_the_defences() {
     }
 }
 
-/// Files that a run leaves in its home and in temporary folders are not there in the next one.
+/// Files that a run leaves in its home and in temporary folders do not exist in the next one.
 ///
 /// See docs/research/threats.md#g18.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_but_the_tree_is_left_for_the_next_run() {
+async fn next_run_finds_only_the_tree() {
     if sandbox().await.tier != SandboxTier::A {
         return;
     }

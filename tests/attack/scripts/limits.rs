@@ -106,7 +106,7 @@ const HOGS: &[(&str, &str, Option<&str>)] = &[
     ("processors", "for n in 1 2 3 4; do while :; do :; done & done; sleep 3; echo ended", None),
 ];
 
-/// Scripts that a sandbox without namespaces cannot run: it has no folders in memory and no sockets of its own, and no user whose
+/// Scripts that a sandbox without namespaces cannot run: it has no folders in memory, no separate sockets, and no user whose
 /// processes the kernel counts before they are measured.
 const OF_NAMESPACES: [&str; 6] =
     ["bomb", "temporary-files", "buffers-of-sockets", "buffers-of-tcp", "inodes", "attributes"];
@@ -159,7 +159,7 @@ async fn run_by(mechanism: SandboxMechanism, folder: &Path, script: &str, limits
 
 /// See docs/research/threats.md#s10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hogs_are_ended_with_the_reason_and_others_feel_nothing() {
+async fn resource_hogs_are_stopped_without_affecting_others() {
     if sandbox().await.tier != SandboxTier::A {
         return;
     }
@@ -192,8 +192,8 @@ pub fn assert_ended(name: &str, expected: Option<&str>, finished: &Finished) {
 
 /// See docs/research/threats.md#s10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hogs_without_namespaces_are_ended_with_the_reason() {
-    if !goes_on_confined("scripts::limits::hogs_without_namespaces_are_ended_with_the_reason") {
+async fn resource_hogs_without_namespaces_are_stopped() {
+    if !goes_on_confined("scripts::limits::resource_hogs_without_namespaces_are_stopped") {
         return;
     }
     let confined = SandboxMechanism::Landlock(env!("CARGO_BIN_EXE_ralph-bot").into());
@@ -283,9 +283,9 @@ async fn pages_of_pipes_are_refused_or_counted() {
     assert_eq!(output(PAGES_OF_PIPES).await, expected);
 }
 
-/// Without limits the same scripts go on.
+/// Without limits the same scripts continue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hogs_continue_without_limits() {
+async fn resource_hogs_continue_without_limits() {
     if sandbox().await.tier != SandboxTier::A {
         return;
     }

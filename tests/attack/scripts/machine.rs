@@ -32,7 +32,7 @@ call() {
 }
 holder() { tr '\0' '\n' </proc/$HOLDER/cmdline | grep -qx 600; }
 "#;
-/// Runs each script. What a script leaves running does not keep the next one from starting.
+/// Runs each script. Processes that a script leaves behind do not delay the next one.
 const ALL: &str = "for s in scripts/*; do NAME=$(basename $s); export NAME; mkdir -p out work/$NAME; \
                    (cd work/$NAME && timeout -k 1 $SECONDS_EACH bash -u ../../$s >../../out/$NAME 2>/dev/null </dev/null); done";
 /// System calls that scripts make, with their numbers.
@@ -252,7 +252,7 @@ impl AttackedMachine {
         SandboxSettings { hidden, without: without.to_vec(), mechanism, ..SandboxSettings::default() }
     }
 
-    /// Files outside of what a run may write, with their contents and, where namespaces protect them, permissions.
+    /// Files outside of a run's writable paths, with their contents and, where namespaces protect them, permissions.
     fn outside(&self) -> BTreeMap<PathBuf, (Vec<u8>, u32)> {
         let mut found = BTreeMap::new();
         let mut left = vec![self.at("")];

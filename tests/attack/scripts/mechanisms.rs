@@ -1,6 +1,6 @@
 //! Further scripts of the obedient agent: each reaches out by another mechanism of the kernel or of the machine.
 //!
-//! `call NAME ARGUMENTS` makes a system call and prints `BROKEN` unless the sandbox refuses it. `holder` tells whether the process
+//! `call NAME ARGUMENTS` makes a system call and prints `BROKEN` unless the sandbox refuses it. `holder` states whether the process
 //! of the machine is visible: without it, its number may belong to another process of the sandbox.
 
 use super::machine::Script;
@@ -247,7 +247,7 @@ pub const MECHANISMS: &[Script] = &[
         "modules-of-languages",
         "for d in /usr/lib/python3*/ /usr/share/perl5/ /usr/lib/*/perl5/ /usr/lib/node_modules/ /usr/include/ /usr/lib/git-core/; do (: >$d/attack) && echo BROKEN $d; done",
     ),
-    // G19: other loops, and what all share.
+    // G19: other loops, and shared files.
     Script(
         "g19",
         "moved-tree",
@@ -298,7 +298,7 @@ pub const MECHANISMS: &[Script] = &[
         "filter-taken-from-a-child",
         r#"sleep 2 & perl -e '$r = syscall($ENV{SYS_ptrace}, 0x4206, 0 + $ARGV[0], 0, 1 << 21); print "BROKEN\n" if $r == 0' $!; kill $!"#,
     ),
-    // A thread with descriptors of its own, which are in no list of its process's files.
+    // A thread with separate descriptors, which are in no list of its process's files.
     Script("s10", "thread-with-its-own-files", "call clone 65536 0 0 0 0"),
     Script("s16", "programs-in-the-kernel", "call bpf -1 0 0"),
     Script("s16", "counters", "call perf_event_open 0 -1 -1 -1 0"),
@@ -410,12 +410,12 @@ pub const OPEN_WITHOUT_NAMESPACES: &[&str] = &[
     // Permissions and times of the user's own files.
     "modes",
     "times",
-    // Names of files, which also tell whether a socket or secret exists, and that they change.
+    // Names of files, which also reveal whether a socket or secret exists, and that they change.
     "names-outside",
     "watched-files",
     "known-sockets",
     "mounted-secrets",
-    // The machine's processes, interfaces, and what the kernel tells about itself.
+    // The machine's processes, interfaces, and the kernel's information about itself.
     "listed-ports",
     "listed-names",
     "kernel-addresses",

@@ -1,4 +1,4 @@
-//! Scripts that use up what the kernel counts for each user. The service is not root, so a run has its user.
+//! Scripts that exhaust the kernel's resources per user. The service is not root, so a run has its user.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ sub sends {
 }
 "#;
 
-/// Programs of the user that are no part of the run ask for a little of everything.
+/// Programs of the user that are not part of the run ask for a little of everything.
 const OTHERS: &str = r#"
 my ($root, $event, $info, $name) = ("/", pack("L4", 1), pack("l3 x116", 40, 0, -1), "ralph-$$");
 sub ask { print "no $_[0]: $!\n" if $_[1] < 0; $_[1] }
@@ -155,8 +155,8 @@ async fn others() -> String {
 
 /// See docs/research/threats.md#s10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hogs_leave_enough_of_the_limits_of_their_user_to_others() {
-    if !goes_on_as_other_user("scripts::users::hogs_leave_enough_of_the_limits_of_their_user_to_others") {
+async fn resource_hogs_leave_enough_of_the_user_limits_to_others() {
+    if !goes_on_as_other_user("scripts::users::resource_hogs_leave_enough_of_the_user_limits_to_others") {
         return;
     }
     if sandbox().await.tier != SandboxTier::A {
@@ -178,8 +178,8 @@ async fn hogs_leave_enough_of_the_limits_of_their_user_to_others() {
 
 /// See docs/research/threats.md#s10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hogs_without_namespaces_are_ended_at_their_share() {
-    if !goes_on_confined("scripts::users::hogs_without_namespaces_are_ended_at_their_share") {
+async fn resource_hogs_without_namespaces_are_stopped_at_their_share() {
+    if !goes_on_confined("scripts::users::resource_hogs_without_namespaces_are_stopped_at_their_share") {
         return;
     }
     let confined = SandboxMechanism::Landlock(PROGRAM.into());

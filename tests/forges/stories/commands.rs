@@ -17,7 +17,7 @@ on_every_gitea!(
     pause_and_resume_with_guidance,
     guidance_reaches_the_next_iteration,
     retry_repeats_the_iteration,
-    edited_comment_is_no_command,
+    edited_comment_is_not_a_command,
 );
 
 async fn command_starts_a_loop(on: On, name: &'static str) {
@@ -119,7 +119,7 @@ async fn escalation_is_answered_in_its_issue(on: On, name: &'static str) {
     .await;
 }
 
-async fn edited_comment_is_no_command(on: On, name: &'static str) {
+async fn edited_comment_is_not_a_command(on: On, name: &'static str) {
     story(on, name, StoryPlan::new(), async |stage| {
         let comment = stage.comment("I think that this can be done.").await;
         stage.quiet().await;

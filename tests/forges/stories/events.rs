@@ -8,13 +8,13 @@ use crate::repo::ReviewEvent;
 use crate::server::On;
 use crate::stage::{StoryPlan, WAITING, WILLING, on_every_gitea, on_every_server, story};
 
-on_every_server!(two_loops_run_at_once, label_after_a_long_history_starts_a_loop);
+on_every_server!(two_loops_run_concurrently, label_after_a_long_history_starts_a_loop);
 
 on_every_gitea!(
     label_set_while_the_service_was_down_starts_a_loop,
     missed_label_with_a_new_title_needs_confirmation,
     review_and_merge_while_the_service_was_down_are_found,
-    restart_during_an_iteration_loses_nothing,
+    restart_during_an_iteration_loses_no_work,
     delivery_with_a_wrong_secret_starts_nothing,
     redelivery_changes_nothing,
     text_edited_by_an_outsider_needs_confirmation,
@@ -34,7 +34,7 @@ async fn label_set_while_the_service_was_down_starts_a_loop(on: On, name: &'stat
     .await;
 }
 
-/// Whoever set the label may not have seen the new title.
+/// The person who set the label may not have seen the new title.
 async fn missed_label_with_a_new_title_needs_confirmation(on: On, name: &'static str) {
     story(on, name, StoryPlan::new(), async |stage| {
         stage.bot.stop().await;
@@ -78,7 +78,7 @@ async fn review_and_merge_while_the_service_was_down_are_found(on: On, name: &'s
     .await;
 }
 
-async fn restart_during_an_iteration_loses_nothing(on: On, name: &'static str) {
+async fn restart_during_an_iteration_loses_no_work(on: On, name: &'static str) {
     story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
         stage.label().await;
         stage.agent_waits().await;
@@ -136,7 +136,7 @@ async fn redelivery_changes_nothing(on: On, name: &'static str) {
     .await;
 }
 
-async fn two_loops_run_at_once(on: On, name: &'static str) {
+async fn two_loops_run_concurrently(on: On, name: &'static str) {
     story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
         let second = stage.repo.open_issue(&stage.mira, "Another answer", "It should be 42.").await;
         stage.label().await;

@@ -25,7 +25,7 @@ on_every_server!(
     commit_of_the_author_meanwhile_is_kept,
     pull_request_closed_meanwhile_ends_the_loop,
     redelivered_command_on_a_pull_request_changes_nothing,
-    restart_during_a_repair_loses_nothing,
+    restart_during_a_repair_loses_no_work,
 );
 
 /// Branch of the pull request.
@@ -307,7 +307,7 @@ async fn redelivered_command_on_a_pull_request_changes_nothing(on: On, name: &'s
     .await;
 }
 
-async fn restart_during_a_repair_loses_nothing(on: On, name: &'static str) {
+async fn restart_during_a_repair_loses_no_work(on: On, name: &'static str) {
     story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
         let (nora, pull) = pull_of_nora(stage, &PASSING).await;
         stage.repo.comment(&stage.mira, pull, "/ralph run Write the notes.").await;

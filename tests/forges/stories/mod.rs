@@ -1,4 +1,4 @@
-//! The stories, by what they are about.
+//! The stories, by subject.
 
 mod commands;
 mod events;

@@ -15,7 +15,7 @@ on_every_server!(
 
 on_every_gitea!(
     command_of_an_outsider_is_refused,
-    member_of_a_team_that_the_bot_cannot_see_is_told_so,
+    member_of_a_hidden_team_gets_an_explanation,
     check_finds_a_token_that_may_only_read,
 );
 
@@ -25,7 +25,7 @@ on_old_gitea!(
     member_of_a_team_that_reads_may_not_start,
     permission_that_was_withdrawn_stops_the_loop,
     writer_in_a_repository_of_a_person_may_start,
-    member_of_a_team_that_the_bot_cannot_see_is_told_so,
+    member_of_a_hidden_team_gets_an_explanation,
 );
 
 async fn command_of_an_outsider_is_refused(on: On, name: &'static str) {
@@ -60,7 +60,7 @@ async fn member_of_a_team_that_writes_may_start(on: On, name: &'static str) {
         let dev = stage.person("dev").await;
         let team = stage.server.team(&stage.mira, &stage.org, "devs", Level::Write).await;
         stage.server.team_repository(&stage.mira, &team, &stage.repo.name(), Level::Write).await;
-        // Gitea tells who is in a team to its members and to owners only.
+        // Gitea shows the members of a team only to its members and to owners.
         for login in [&dev.login, &stage.robot.login] {
             stage.server.join(&stage.mira, &team, login).await;
         }
@@ -124,8 +124,8 @@ async fn writer_in_a_repository_of_a_person_may_start(on: On, name: &'static str
     .await;
 }
 
-/// "May not" and "cannot be told" are different answers.
-async fn member_of_a_team_that_the_bot_cannot_see_is_told_so(on: On, name: &'static str) {
+/// "May not" and "unknown" are different answers.
+async fn member_of_a_hidden_team_gets_an_explanation(on: On, name: &'static str) {
     story(on, name, StoryPlan::new(), async |stage| {
         let dev = stage.person("dev").await;
         let devs = stage.server.team(&stage.mira, &stage.org, "devs", Level::Write).await;

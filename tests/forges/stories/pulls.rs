@@ -14,8 +14,8 @@ on_every_gitea!(
     review_that_was_drafted_earlier_keeps_its_remarks,
     failed_ci_starts_an_iteration,
     failed_ci_without_a_change_is_not_done_until_a_rerun_passes,
-    ci_that_fails_on_the_base_too_starts_no_iteration,
-    plain_comment_is_told_what_would_reach_the_agent,
+    ci_failure_shared_with_the_base_starts_no_iteration,
+    plain_comment_is_answered_with_the_ways_to_reach_the_agent,
     passing_ci_starts_no_iteration,
     conflict_with_the_base_is_solved,
     unrelated_push_to_the_base_starts_no_iteration,
@@ -121,7 +121,7 @@ async fn failed_ci_without_a_change_is_not_done_until_a_rerun_passes(on: On, nam
     .await;
 }
 
-async fn ci_that_fails_on_the_base_too_starts_no_iteration(on: On, name: &'static str) {
+async fn ci_failure_shared_with_the_base_starts_no_iteration(on: On, name: &'static str) {
     story(on, name, StoryPlan::new().agent(WILLING), async |stage| {
         let base = stage.repo.branch(&stage.mira, "main").await.expect("a base");
         stage.repo.status(&stage.mira, &base, "failure", "build", "the linker ran out of memory").await;
@@ -137,7 +137,7 @@ async fn ci_that_fails_on_the_base_too_starts_no_iteration(on: On, name: &'stati
     .await;
 }
 
-async fn plain_comment_is_told_what_would_reach_the_agent(on: On, name: &'static str) {
+async fn plain_comment_is_answered_with_the_ways_to_reach_the_agent(on: On, name: &'static str) {
     story(on, name, StoryPlan::new().agent(WILLING), async |stage| {
         let pull = stage.pull_of(&stage.run().await);
         let said = async || {
@@ -216,7 +216,7 @@ async fn merge_ends_the_loop(on: On, name: &'static str) {
     .await;
 }
 
-/// Nothing is delivered for it: the loop is looked at once a minute.
+/// No delivery reports it: the service checks the loop once a minute.
 async fn deleted_pull_request_ends_the_loop(on: On, name: &'static str) {
     story(on, name, StoryPlan::new(), async |stage| {
         let done = stage.run().await;

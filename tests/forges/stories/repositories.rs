@@ -12,20 +12,20 @@ on_every_server!(
     empty_repository_is_reported,
     hook_of_a_repository_has_its_own_secret,
     hook_of_an_empty_repository_works_after_its_first_commit,
-    repository_made_private_is_worked_on,
+    loop_continues_in_a_repository_made_private,
 );
 
 on_every_gitea!(
-    archived_repository_waits_until_it_is_back,
+    loop_waits_until_the_repository_is_unarchived,
     deleted_repository_stops_its_loop,
     deleted_issue_ends_its_loop,
-    repository_without_issues_waits_until_they_are_back,
-    removed_bot_waits_until_it_is_back,
-    repository_that_took_over_the_name_gets_nothing,
-    webhook_that_is_sound_is_kept,
+    loop_waits_until_issues_are_enabled_again,
+    loop_waits_until_the_removed_bot_is_added_again,
+    repository_with_a_reused_name_gets_nothing,
+    valid_webhook_is_kept,
 );
 
-on_old_gitea!(webhook_that_is_sound_is_kept);
+on_old_gitea!(valid_webhook_is_kept);
 
 async fn renamed_repository_is_followed(on: On, name: &'static str) {
     story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
@@ -56,7 +56,7 @@ async fn transferred_repository_is_followed(on: On, name: &'static str) {
     .await;
 }
 
-async fn archived_repository_waits_until_it_is_back(on: On, name: &'static str) {
+async fn loop_waits_until_the_repository_is_unarchived(on: On, name: &'static str) {
     story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
         stage.label().await;
         stage.agent_waits().await;
@@ -78,7 +78,7 @@ async fn deleted_repository_stops_its_loop(on: On, name: &'static str) {
         assert_eq!(stage.repo.delete(&stage.mira).await.status, 204);
         stage.agent_goes_on();
         let ended = stage.bot.until(stage.issue, "an end", |found| !found.state.holds_slot()).await;
-        // A deleted repository cannot be told from one that the bot may not read any more.
+        // A deleted repository cannot be distinguished from one that the bot may no longer read.
         assert_eq!(ended.state, LoopState::Paused, "{}", ended.why);
         assert!(ended.why.contains("cannot be read any more"), "{}", ended.why);
     })
@@ -112,7 +112,7 @@ async fn empty_repository_is_reported(on: On, name: &'static str) {
     .await;
 }
 
-async fn repository_without_issues_waits_until_they_are_back(on: On, name: &'static str) {
+async fn loop_waits_until_issues_are_enabled_again(on: On, name: &'static str) {
     story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
         stage.label().await;
         stage.agent_waits().await;
@@ -126,7 +126,7 @@ async fn repository_without_issues_waits_until_they_are_back(on: On, name: &'sta
     .await;
 }
 
-async fn removed_bot_waits_until_it_is_back(on: On, name: &'static str) {
+async fn loop_waits_until_the_removed_bot_is_added_again(on: On, name: &'static str) {
     story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
         stage.label().await;
         stage.agent_waits().await;
@@ -139,8 +139,8 @@ async fn removed_bot_waits_until_it_is_back(on: On, name: &'static str) {
     .await;
 }
 
-/// The repository was renamed, and another one has its former name: the server answers requests under that name, for the other.
-async fn repository_that_took_over_the_name_gets_nothing(on: On, name: &'static str) {
+/// The repository was renamed, and another one has its former name: the server answers requests under that name with data of the other.
+async fn repository_with_a_reused_name_gets_nothing(on: On, name: &'static str) {
     story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
         stage.label().await;
         stage.agent_waits().await;
@@ -194,7 +194,7 @@ async fn hook_of_an_empty_repository_works_after_its_first_commit(on: On, name: 
     .await;
 }
 
-async fn repository_made_private_is_worked_on(on: On, name: &'static str) {
+async fn loop_continues_in_a_repository_made_private(on: On, name: &'static str) {
     story(on, name, StoryPlan::new().agent(WAITING), async |stage| {
         stage.repo.set(&stage.mira, "private", false).await;
         stage.label().await;
@@ -208,8 +208,8 @@ async fn repository_made_private_is_worked_on(on: On, name: &'static str) {
     .await;
 }
 
-/// Events that the version does not deliver are no reason to make the webhook again.
-async fn webhook_that_is_sound_is_kept(on: On, name: &'static str) {
+/// Events that the version does not deliver are not a reason to create the webhook again.
+async fn valid_webhook_is_kept(on: On, name: &'static str) {
     story(on, name, StoryPlan::new().without_hook().stopped(), async |stage| {
         assert!(stage.bot.init_webhook(&stage.repo.name()).await);
         let made = stage.repo.hooks(&stage.mira).await;

@@ -9,7 +9,7 @@ use crate::server::{Level, On};
 use crate::stage::{Stage, StoryPlan, WAITING, WILLING, on_every_gitea, on_every_server, on_old_gitea, story};
 
 on_every_server!(
-    remark_is_seen_and_answered_in_its_thread,
+    remark_is_acknowledged_and_answered_in_its_thread,
     states_are_labels_of_one_scope,
     team_is_asked_for_a_review,
     files_are_linked_at_the_commit,
@@ -52,7 +52,7 @@ async fn commit_of_a_stopped_loop_has_a_failed_status(on: On, name: &'static str
     .await;
 }
 
-async fn remark_is_seen_and_answered_in_its_thread(on: On, name: &'static str) {
+async fn remark_is_acknowledged_and_answered_in_its_thread(on: On, name: &'static str) {
     story(on, name, StoryPlan::new().agent(WILLING), async |stage| {
         let first = stage.run().await;
         let pull = stage.pull_of(&first);

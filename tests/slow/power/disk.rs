@@ -123,7 +123,7 @@ impl Disk {
             let folders = name.ancestors().skip(1).take_while(|above| *above != self.root);
             folders.into_iter().all(|above| names.get(above) == Some(&NameTarget::Folder))
         };
-        // Folders come before what is in them.
+        // Folders come before their contents.
         for (name, node) in names.iter().filter(|(name, _)| reachable(name)) {
             let to = folder.join(name.strip_prefix(&self.root).expect("it is below the root"));
             match node {

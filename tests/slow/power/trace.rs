@@ -47,7 +47,7 @@ pub fn read(log: &str) -> Vec<SystemCall> {
             calls.push(parsed(said));
         }
     }
-    // What was cut off by the end of the process may have been done all the same.
+    // A call that was cut off by the end of the process may have been executed.
     for (at, start) in begun.into_values() {
         let call = parsed(&format!("{start}) = 0"));
         calls[at] = call.filter(|call| !matches!(call, SystemCall::Sync { .. } | SystemCall::Received { .. }));

@@ -76,7 +76,7 @@ pub(super) const KIMI: InstalledAgent = InstalledAgent {
         program.tools.extend(node.folders);
         Some(program)
     },
-    // The one that its variables describe.
+    // The model that its variables describe.
     model: "__kimi_env_model__",
     works: || ModelScript::Calls("Bash", json!({ "command": COMMAND })),
     environment: |url| {
@@ -203,7 +203,7 @@ async fn works(agent: InstalledAgent) {
     assert_eq!(std::fs::read_to_string(place.made()).expect("the file"), "made by the agent\n", "{}", outcome.output);
     assert_eq!(outcome.final_message, "All done.");
     assert_eq!((outcome.tool_calls, outcome.tool_errors), (1, 0), "{:?}", outcome.errors);
-    // Also those of requests that the program does not report, such as for the title of a session.
+    // Also the tokens of requests that the program does not report, such as for the title of a session.
     let count = provider.messages().len() as u64;
     let told = (outcome.tokens_in, outcome.tokens_out, outcome.cache_read);
     assert_eq!(told, (123 * count, 50 * count, 3 * count), "{}", outcome.output);
@@ -240,7 +240,7 @@ async fn remembers(agent: InstalledAgent) {
     assert_eq!((second.tokens_in, second.tokens_out), (123, 50), "one turn: {}", second.output);
     let text: String = provider.messages()[request_count..].iter().map(|(_, body)| body.to_string()).collect();
     assert!(text.contains(PROMPT.trim()) && text.contains("All done.") && text.contains("Go on with it."), "{text}");
-    // Its files are gone.
+    // Its files were deleted.
     std::fs::remove_dir_all(session_folder(1)).expect("they were there");
     std::fs::create_dir_all(session_folder(1)).expect("a folder");
     let request_count = provider.messages().len();
@@ -345,7 +345,7 @@ async fn needs_somebody(agent: InstalledAgent) {
     assert_eq!(outcome.signals.status, Some(401), "{:?}", outcome.signals);
 }
 
-/// Asserts that malformed responses of a provider are no success.
+/// Asserts that malformed responses of a provider do not count as success.
 async fn survives_nonsense(agent: InstalledAgent) {
     let Some(outcome) = ended(agent, ModelScript::Babbles).await else { return };
     let failed = matches!(outcome.status, AgentStatus::Failed { .. } | AgentStatus::Limited { .. });
@@ -446,7 +446,7 @@ async fn plan_limit_end_and_scope_are_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn long_retry_after_is_not_waited_for() {
+async fn long_retry_after_ends_the_run() {
     let error = json!({ "type": "rate_limit_error", "message": "Rate limit reached for m. Please try again in 20m." });
     // opencode does not report headers; the broker of Kimi Code's key sees them.
     for (agent, until) in [(OPENCODE, 1_200_000), (KIMI, 86_400_000)] {
@@ -457,7 +457,7 @@ async fn long_retry_after_is_not_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn wait_written_in_words_is_read() {
+async fn wait_in_words_is_parsed() {
     let words =
         "Rate limit reached for m on tokens per min (TPM): Limit 30000, Used 29000. Please try again in 1m12.5s.";
     let error = json!({ "type": "tokens", "code": "rate_limit_exceeded", "message": words });

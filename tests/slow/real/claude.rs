@@ -93,7 +93,7 @@ async fn session_resumes_in_new_home() {
             && conversation.contains("Go on with it."),
         "{conversation}"
     );
-    // One turn, whatever the session cost before.
+    // One turn, without the earlier cost of the session.
     assert_eq!((second.tokens_in, second.tokens_out), (123, 50), "{}", second.output);
     assert_eq!(second.cost.map(|cost| cost.0 * 2), first.cost.map(|cost| cost.0 / 2 * 2), "{}", second.output);
 
@@ -211,7 +211,7 @@ async fn wrong_key_needs_a_person() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unresponsive_provider_ends_at_the_limit() {
+async fn request_to_unresponsive_provider_times_out() {
     let Some(place) = InstalledAgentFixture::new(CLAUDE).await else { return };
     let provider = ProviderServer::start(ModelScript::Hangs).await;
     let (outcome, _) = place.outcome(&provider, Duration::from_secs(8), &CancellationToken::new()).await;

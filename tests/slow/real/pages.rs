@@ -35,7 +35,7 @@ async fn issue_page_shows_status_and_runs_no_script_of_comments() {
             .stdin(Stdio::null());
         let dom = String::from_utf8(output(&mut browse).await).expect("text");
 
-        // What the browser made of the page: its own nodes, written out again.
+        // The browser's page: its own nodes, serialized again.
         let scripts: Vec<_> = dom.match_indices("<script").map(|(at, _)| &dom[at..dom.len().min(at + 60)]).collect();
         assert_eq!(scripts.len(), 1, "{scripts:?}");
         assert!(scripts[0].starts_with("<script src=\"/-/pages.js\""), "{scripts:?}");

@@ -1,4 +1,4 @@
-//! Requests of each real agent in its second iteration, as its model receives them: a resumed session gets what is new, and
+//! Requests of each real agent in its second iteration, as its model receives them: a resumed session gets only new facts, and
 //! images arrive by the agent's own option.
 
 use fake_forge::Dialect;
@@ -19,7 +19,7 @@ const COMMAND: &str = concat!(
     "echo tried >>tries.txt; ",
     "printf '%s' '{\"summary\":\"I read the check\",\"approach\":\"guessing the answer\"}' >\"$RALPH_REPORT\""
 );
-/// Check that tells how many attempts there were.
+/// Check that prints the number of attempts.
 const CHECK: &str =
     "test \"$(cat answer.txt)\" = 42 || { echo \"wrong after $(grep -c . tries.txt) attempts\"; exit 1; }\n";
 /// Checks of which the first iteration repairs one.
@@ -36,7 +36,7 @@ struct SecondIteration {
     agent: InstalledAgent,
     /// Behavior of a model that runs a shell command and then reports completion.
     runs: fn(&str) -> ModelScript,
-    /// Whether the second iteration goes on with the session of the first.
+    /// Whether the second iteration continues the session of the first.
     resumes: bool,
     /// Whether the first iteration can write a report.
     reports: bool,
@@ -112,8 +112,8 @@ fn text_with(words: &str, mut requests: impl Iterator<Item = Value>) -> Option<S
     requests.find_map(|request| find(&request, words))
 }
 
-/// Asserts that the model of the second iteration is told what is new since the first.
-async fn second_iteration_is_told_what_is_new(row: SecondIteration, dialect: Dialect) {
+/// Asserts that the model of the second iteration gets the new facts since the first.
+async fn second_iteration_gets_only_new_facts(row: SecondIteration, dialect: Dialect) {
     let provider = ProviderServer::start((row.runs)(COMMAND)).await;
     let Some(setup) = setup(&row, &provider, dialect) else { return };
     story(setup, async |world| {
@@ -173,7 +173,7 @@ macro_rules! second_iterations {
     ($($name:ident: $row:expr, $dialect:ident;)+) => {
         $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $name() {
-            second_iteration_is_told_what_is_new($row, Dialect::$dialect).await;
+            second_iteration_gets_only_new_facts($row, Dialect::$dialect).await;
         })+
     };
 }

@@ -83,7 +83,7 @@ impl RealService {
         };
         match tokio::time::timeout(WAIT_LIMIT, waiting).await {
             Ok(found) => found,
-            Err(_) => panic!("waited for {state:?} in vain: {}", self.story().await),
+            Err(_) => panic!("timed out waiting for {state:?}: {}", self.story().await),
         }
     }
 

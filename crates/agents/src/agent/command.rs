@@ -167,7 +167,7 @@ impl CommandBackend {
         spec
     }
 
-    /// Creates the reader of a run's output, and the input in which it answers the agent, if it does.
+    /// Creates the reader of a run's output, and the input for its answers to the agent, if the format has any.
     fn reader(&self, call: &RunContext<'_>) -> (Option<Dialog>, Box<dyn OutputReader>) {
         if self.preset.prompt == PromptDelivery::Acp {
             let dialog = Dialog::default();
@@ -355,7 +355,7 @@ impl CommandBackend {
         let account = subtract_earlier_runs(&mut output, run, reader.observed_tokens());
         if output.status == AgentStatus::OverBudget && !is_budget_of_run(run, output.cost) {
             output.signals.code = Some(OWN_BUDGET.to_owned());
-            output.status = AgentStatus::Failed { reason: "it stopped at a budget of its own settings".to_owned() };
+            output.status = AgentStatus::Failed { reason: "it stopped at a budget in its own settings".to_owned() };
         }
         let session_unknown = run.session.is_some() && session::is_unknown(&output);
         let status = match &finished.ended {
@@ -496,7 +496,7 @@ fn with_brokered(mut outcome: AgentOutcome, meter: &RunMeter, cancel: &Cancellat
     outcome
 }
 
-/// Returns an event with only this run's usage, without that of earlier runs of the session.
+/// Returns an event with only this run's usage, without the usage of earlier runs of the session.
 fn without_earlier_runs(event: AgentEvent, run: &AgentRun, observed: Option<u64>) -> AgentEvent {
     match (event, &run.session, observed) {
         (

@@ -38,7 +38,7 @@ pub type ModelFunction = Arc<dyn Fn(ChatRequest) -> BoxFuture<'static, Result<Ch
 /// Function that returns the cost of a call by the provider's name of the model; `None` if no price is known.
 pub type PriceFunction = Arc<dyn Fn(&str, &TokenUsage) -> Option<Money> + Send + Sync>;
 
-/// Settings of the built-in agent, in addition to those of every backend.
+/// Settings of the built-in agent, in addition to the settings of every backend.
 #[derive(Clone)]
 pub struct InternalSettings {
     /// Model.
@@ -57,7 +57,7 @@ pub struct InternalSettings {
     pub commands_outside: bool,
 }
 
-/// Limits of a run, in addition to those of [`AgentRun`].
+/// Limits of a run, in addition to the limits of [`AgentRun`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct InternalAgentLimits {
     /// Maximum number of turns of runs that set no maximum.

@@ -86,7 +86,7 @@ impl LoginFile {
 }
 
 impl PlacedLogin<'_> {
-    /// Writes a refreshed login back to the user's file, if the file is still the one that was copied. `now` is the end of the run.
+    /// Writes a refreshed login back to the user's file, if the file is still the copied one. `now` is the end of the run.
     /// Returns `true` if it was written.
     ///
     /// # Errors

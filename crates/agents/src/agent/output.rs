@@ -26,7 +26,7 @@ const MAX_INPUT: usize = 500;
 /// searched for them.
 const ERROR_LINES: (usize, usize) = (60, 16 * 1024);
 
-/// Text by which Claude Code stands for an answer without content.
+/// Text of Claude Code for an answer without content.
 const NO_CONTENT: &str = "(no content)";
 
 /// Fields that summarize a tool call, in order of preference.

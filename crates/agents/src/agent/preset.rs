@@ -46,7 +46,7 @@ pub(super) struct AgentPreset {
     /// Files and folders in the home that contain sessions but no programs or settings; empty if sessions cannot be
     /// resumed.
     pub(super) sessions: &'static [&'static str],
-    /// Reads from a line of a session file how full the context window is; `None` if the output reports it.
+    /// Reads the used part of the context window from a line of a session file; `None` if the output reports it.
     pub(super) context_fill: Option<fn(&serde_json::Value) -> Option<ContextFill>>,
     /// Reads the model from a line of a session file; `None` if the output reports it.
     pub(super) model: Option<fn(&str) -> Option<String>>,
@@ -253,7 +253,7 @@ pub(super) trait OutputReader: Send {
     fn reason_to_stop(&self) -> Option<String> {
         None
     }
-    /// Returns the number of tokens that this run was observed to use. Needed if the reported figures can be those of
+    /// Returns the number of tokens that this run was observed to use. Needed if the reported figures can cover
     /// a whole session ([`Cumulative::since`](crate::domain::providers::money::Cumulative::since)); `None` if they
     /// never are.
     fn observed_tokens(&self) -> Option<u64> {
@@ -263,7 +263,7 @@ pub(super) trait OutputReader: Send {
     fn finish(&mut self, finished: &Finished) -> ParsedOutput;
 }
 
-/// Result of parsing an agent's output. Its fields have the same meaning as those of
+/// Result of parsing an agent's output. Its fields have the same meaning as the fields of
 /// [`AgentOutcome`](super::AgentOutcome).
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ParsedOutput {

@@ -127,7 +127,7 @@ impl OutputFormat {
     /// Plain text; a run succeeds if the exit code is 0 and there is any output.
     const TEXT: Self = Self { name: "text", reader: script::text_reader, usage: UsageReport::Nothing };
 
-    /// Returns all formats: those of the presets, then the generic ones.
+    /// Returns all formats: first the presets' formats, then the generic ones.
     pub fn all() -> impl Iterator<Item = Self> {
         let of_preset = |preset: &&AgentPreset| Self { name: preset.name, reader: preset.reader, usage: preset.usage };
         let of_presets = PRESETS.iter().filter(|preset| preset.is_output_format).map(of_preset);

@@ -48,7 +48,7 @@ pub(super) struct RunFolders {
 }
 
 impl RunFolders {
-    /// Creates the folders with mode 0700, after removing those of an earlier attempt.
+    /// Creates the folders with mode 0700, after removing the folders of an earlier attempt.
     pub(super) fn prepare(run: &AgentRun) -> io::Result<Self> {
         let folders = Self {
             home: home_path(&run.scratch),
@@ -129,7 +129,7 @@ pub(super) fn passed_on(variables: &[(String, SecretString)]) -> impl Iterator<I
     variables.iter().map(|(name, value)| (name.into(), value.expose_secret().into()))
 }
 
-/// Returns the servers that an agent needs: those of its model, and all servers whose addresses are in its variables.
+/// Returns the servers that an agent needs: the servers of its model, and all servers whose addresses are in its variables.
 pub(super) fn servers(variables: &[(String, SecretString)], model_hosts: &[&str]) -> Vec<Target> {
     let model_servers = model_hosts.iter().filter_map(|host| Target::parse(host, Some(HTTPS)));
     let named = variables.iter().flat_map(|(_, value)| Target::named_in(value.expose_secret()));

@@ -178,7 +178,7 @@ fn make_folder(folder: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// Returns how full the context window is, according to the newest line that reports it in the JSON Lines files below
+/// Returns the used part of the context window, according to the newest line that reports it in the JSON Lines files below
 /// `folder` whose names contain `mark`.
 pub(super) fn context_fill(folder: &Path, mark: &str, read: fn(&Value) -> Option<ContextFill>) -> Option<ContextFill> {
     let mut folders = vec![folder.to_owned()];

@@ -33,16 +33,16 @@ fn check(root: &Value, schema: &Value, value: &Value, place: &str, depth: usize)
     if let Some(kinds) = rules.get("type") {
         let named = kinds.as_array().map_or(std::slice::from_ref(kinds), Vec::as_slice);
         if !named.iter().filter_map(Value::as_str).any(|kind| is(kind, value)) {
-            return wrong(&format!("{} is needed, there is {}", words(kinds), short(value)));
+            return wrong(&format!("expected {}, found {}", words(kinds), short(value)));
         }
     }
     if let Some(Value::Array(allowed)) = rules.get("enum")
         && !allowed.iter().any(|one| same(one, value))
     {
-        return wrong(&format!("one of {} is needed, there is {}", Value::from(allowed.clone()), short(value)));
+        return wrong(&format!("expected one of {}, found {}", Value::from(allowed.clone()), short(value)));
     }
     if let Some(only) = rules.get("const").filter(|only| !same(only, value)) {
-        return wrong(&format!("{only} is needed, there is {}", short(value)));
+        return wrong(&format!("expected {only}, found {}", short(value)));
     }
     sizes(rules, value).or_else(|what| wrong(&what.to_string()))?;
     inside(root, rules, value, place, depth)?;
@@ -83,10 +83,10 @@ fn sizes(rules: &Map<String, Value>, value: &Value) -> Result<(), Failure> {
     let count = |length: usize, unit: &str, least: &str, most: &str| {
         let length = length as f64;
         if let Some(least) = rule(least).filter(|least| length < *least) {
-            return Err(Failure::new(format!("at least {least} {unit} are needed, there are {length}")));
+            return Err(Failure::new(format!("expected at least {least} {unit}, found {length}")));
         }
         match rule(most).filter(|most| length > *most) {
-            Some(most) => Err(Failure::new(format!("at most {most} {unit} are allowed, there are {length}"))),
+            Some(most) => Err(Failure::new(format!("expected at most {most} {unit}, found {length}"))),
             None => Ok(()),
         }
     };
@@ -102,7 +102,7 @@ fn sizes(rules: &Map<String, Value>, value: &Value) -> Result<(), Failure> {
                 rule("exclusiveMaximum").filter(|b| number >= *b).map(|b| format!("less than {b}")),
             ];
             match outside.into_iter().flatten().next() {
-                Some(bound) => Err(Failure::new(format!("{bound} is needed, there is {number}"))),
+                Some(bound) => Err(Failure::new(format!("expected {bound}, found {number}"))),
                 None => Ok(()),
             }
         }

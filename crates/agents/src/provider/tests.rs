@@ -155,7 +155,7 @@ async fn invalid_answers_are_errors() {
 }
 
 #[tokio::test]
-async fn hanging_server_ends_at_the_time_limit() {
+async fn request_to_hanging_server_times_out() {
     let stub = Stub::start([StubReply::Hang]).await;
     let short = ChatRequest { timeout: Duration::from_millis(100), ..request() };
     let failure = client(&stub.url, WireName::Messages).complete(&short).await.unwrap_err();

@@ -23,7 +23,7 @@ pub(super) trait WireCodec {
     /// Returns the path segments of the endpoint, after the version.
     fn endpoint(self) -> &'static [&'static str];
 
-    /// Returns the body of a request. `vendor` selects the field names of OpenAI itself, which differ from those of
+    /// Returns the body of a request. `vendor` selects the field names of OpenAI itself, which differ from the names of
     /// compatible servers.
     fn body(self, request: &ChatRequest, vendor: bool) -> Value;
 
@@ -69,7 +69,7 @@ impl WireCodec for WireName {
 pub(super) enum AnswerError {
     /// The server reported an error.
     Provider(ProviderError),
-    /// The response has a different format; the text describes what is missing.
+    /// The response has a different format; the text names the missing part.
     Foreign(String),
 }
 

@@ -150,7 +150,8 @@ impl ForgeEntry {
         if before.get("backends").is_none() {
             more.push_str(&format!("\n{}", self.backends()));
         }
-        let lines = with_item(text, self).ok_or_else(|| by_hand("its list `forges` is not one entry a line"))?;
+        let lines =
+            with_item(text, self).ok_or_else(|| by_hand("its list `forges` does not have one entry per line"))?;
         let extended = format!("{lines}{more}");
         let after = read(&extended).ok_or_else(|| by_hand("the extended file would not be valid"))?;
         let expected: Vec<String> = names(&before).into_iter().chain([self.name.clone()]).collect();
@@ -253,7 +254,7 @@ mod tests {
     const ITEM: &str = "  - name: \"gh\"\n    kind: github\n    app_id: 7\n    private_key_file: \"gh-app-key.pem\"\n    webhook_secret_file: \"gh-webhook-secret\"\n";
 
     #[test]
-    fn entry_follows_the_last_one_and_leaves_the_rest() {
+    fn new_entry_follows_the_last_one_and_leaves_the_rest_unchanged() {
         let existing = "# ours\nforges:   # all\n  - name: work   # the first\n    kind: gitea\n\n# below\nlimits: { loops: 2 }\nbackends: { mine: { type: script, command: [sh] } }\n";
         let extended = entry().added_to(existing).unwrap();
         assert_eq!(
@@ -310,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn file_without_a_backend_can_be_read_for_its_other_settings() {
+    fn default_backend_is_added_to_a_file_without_one() {
         assert!(
             with_backend("server: { listen: '127.0.0.1:1' }\n").ends_with("backends: { claude: { enabled: true } }\n")
         );

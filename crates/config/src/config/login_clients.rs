@@ -38,7 +38,7 @@ pub fn read(data: &Path, forge: &ForgeName) -> Result<Option<LoginClientConfig>,
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let [id, secret] = lines.as_slice() else {
         let fix = "remove the file and run `ralph-bot init --login` again";
-        let primary = format!("{} has not two lines, a client id and a secret", path.display());
+        let primary = format!("{} does not contain two lines, a client id and a secret", path.display());
         return Err(Failure::new(primary).with_hint(fix));
     };
     Ok(Some(LoginClientConfig { id: (*id).to_owned(), secret: SecretString::from(*secret) }))
@@ -94,7 +94,10 @@ mod tests {
         for text in ["", "only-an-id\n", "a\nb\nc\n"] {
             std::fs::write(data.path().join(FOLDER).join("work"), text).unwrap();
             let why = read(data.path(), &ForgeName::new("work")).unwrap_err().to_string();
-            assert!(why.contains("login-clients/work has not two lines") && why.contains("init --login"), "{why}");
+            assert!(
+                why.contains("login-clients/work does not contain two lines") && why.contains("init --login"),
+                "{why}"
+            );
         }
     }
 }

@@ -153,7 +153,7 @@ config_section! {
         pub listen: String = "127.0.0.1:8080".to_owned();
         /// Address and port for `/healthz`, `/readyz` and `/metrics` only, such as `127.0.0.1:9464`. Processes with the role `control` or
         /// `runner` listen nowhere without it; the metrics of iterations and of agents are theirs. Each process on a machine needs a
-        /// port of its own: `RALPH_SERVER__METRICS_LISTEN`.
+        /// separate port: `RALPH_SERVER__METRICS_LISTEN`.
         pub metrics_listen: Option<String>;
         /// Public address for webhooks.
         pub public_url: Option<String>;
@@ -187,7 +187,7 @@ config_section! {
         /// File with the webhook secret, at least 32 bytes; a list while a secret is being replaced.
         pub webhook_secret_file: Option<OneOrMany<PathBuf>>;
         /// Source of changes: `webhooks`; `poll`, which needs no webhook, no webhook secret, no public address and no administrator
-        /// rights for them; or `both`, where polling finds what no delivery reported.
+        /// rights for them; or `both`, where polling finds unreported changes.
         pub updates: UpdatesName;
         /// Interval of polling, `10s` to `1h`. A forge with more than 200 repositories is polled less often where no loop is open.
         pub poll: Duration = Duration::seconds(30);
@@ -342,7 +342,7 @@ config_section! {
         /// a backend's `env`, are always allowed. Comments list the hosts that were refused. Without a sandbox agents have the
         /// network access of the machine.
         pub network: AgentNetwork;
-        /// Folders that agents and checks can read, in addition to `/usr` without `/usr/local` and what the programs on the `PATH`
+        /// Folders that agents and checks can read, in addition to `/usr` without `/usr/local` and the folders that programs on the `PATH`
         /// need: `PREFIX` for `PREFIX/bin` if it has folders such as `lib` or `share`, of `/usr/local` the folders of programs, libraries and their data. `data_dir`, the
         /// folders of this file and of files with secrets, and the service's home are hidden wherever they lie.
         pub read_only: Vec<PathBuf>;
@@ -459,7 +459,7 @@ config_section! {
 config_section! {
     /// Assistant: a backend that writes context blocks and summaries, and with `intelligence: full` advice and reflections. An agent's
     /// command answers in its own sandbox, which has no work tree, and within limits of time and tokens. Its cost counts as the loop's. If
-    /// it does not answer, the loop continues on facts and says so once.
+    /// it does not answer, the loop continues with measured facts and reports this once.
     pub struct AssistantSection {
         /// Name of the backend, of any type. It gets the role `assistant` in addition to its roles, and is asked first. By default the
         /// agent's backend whose `models` name `context.model` or `context.summary_model`, if there is one.

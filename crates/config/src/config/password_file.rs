@@ -10,7 +10,7 @@ use super::env::Env;
 use super::secret;
 use crate::domain::model::database::{DatabaseHost, PostgresAddress};
 
-/// Folders of the Unix socket whose passwords are those of `localhost`: the defaults of PostgreSQL and of Debian.
+/// Folders of the Unix socket that use the passwords of `localhost`: the defaults of PostgreSQL and of Debian.
 const DEFAULT_SOCKETS: [&str; 3] = ["/tmp", "/run/postgresql", "/var/run/postgresql"];
 
 /// Returns the password file of the environment: `PGPASSFILE`, otherwise `~/.pgpass` if it exists.

@@ -83,7 +83,7 @@ item of a list is selected by its `name` or by its 0-based index. Values are tex
 
 Secrets must not be in the file. A key that ends in `_env` names an environment variable, one that ends in `_file` a file that
 contains the secret; set one of both. A webhook secret has at least 32 bytes; `openssl rand -hex 32` generates one. `ralph-bot init --webhook` gives
-each repository a secret of its own, in `webhook-secrets` of the data folder; the forge's secret signs deliveries about all others.
+each repository a separate secret, in `webhook-secrets` of the data folder; the forge's secret signs deliveries about all others.
 
 ## Conditions
 

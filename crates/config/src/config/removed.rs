@@ -92,7 +92,7 @@ pub(super) fn warning(key: &str) -> Option<String> {
     let current = renamed.map_or_else(|| key.to_owned(), |(.., new)| join(section, new));
     is_removed(&current).then(|| {
         let value = built_in(&current).map_or_else(String::new, |value| format!("the built-in value is {value}; "));
-        format!("`{key}` has no effect any more; {value}remove it")
+        format!("`{key}` no longer has an effect; {value}remove it")
     })
 }
 

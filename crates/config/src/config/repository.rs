@@ -27,7 +27,7 @@ config_section! {
     pub struct RepositoryFile {
         /// Commands that must pass for a loop to be complete, in order.
         pub checks: Vec<CheckEntry>;
-        /// Commands that install what the checks need. They run at the base, with the network of the package registries; work trees
+        /// Commands that install the dependencies of the checks. They run at the base, with the network of the package registries; work trees
         /// get a copy of the result, which is kept until a lock file changes. A command that writes other files than `environment.cache`
         /// runs again in each work tree: `docs/guides/your-repository.md`.
         pub setup: Vec<String>;
@@ -35,7 +35,7 @@ config_section! {
         pub environment: RepositoryEnvironment;
         /// Type of work in this repository; estimated by default.
         pub task_type: Option<TaskType>;
-        /// Facts about every task in this repository; what is omitted is estimated. A `ralph` block in an issue can state them too.
+        /// Facts about every task in this repository; omitted facts are estimated. A `ralph` block in an issue can state them too.
         pub task: StatedFacts => section;
         /// Facts about tasks by label of the issue; they take precedence over `task`.
         pub labels: BTreeMap<String, StatedFacts> => section;
@@ -123,7 +123,7 @@ config_section! {
         pub at_least: Option<f64>;
         /// Maximum number, for `count`.
         pub at_most: Option<f64>;
-        /// Whether the number alone decides, for `count`, whatever the exit code is: as of a linter that found something.
+        /// Whether the number alone decides, for `count`, independently of the exit code: for example for a linter that exits with 1 if it finds something.
         pub any_exit: bool;
         /// Time limit of one run; the operator's `checks.timeout` if omitted.
         pub timeout: Option<Duration>;

@@ -44,11 +44,11 @@ config_section! {
 config_section! {
     /// A task.
     pub struct TaskSection {
-        /// Title, one line. Required, and different from those of the other tasks.
+        /// Title, one line. Required, and unique among the tasks.
         pub title: String;
         /// Description in Markdown; the title if omitted.
         pub body: String;
-        /// Commands that must exit with code 0; those of `defaults` if omitted.
+        /// Commands that must exit with code 0; the commands of `defaults` if omitted.
         pub checks: Vec<String>;
         /// Maximum number of iterations.
         pub max_iterations: Option<IterationLimit>, in 1..=1_000;

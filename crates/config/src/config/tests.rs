@@ -131,7 +131,7 @@ fn address_of_githubs_api_follows_the_server_unless_it_is_given() {
     let gitea = forge_problems(
         "name: g, kind: gitea, url: 'https://g.example', api_url: 'https://g.example/api', token_env: T, webhook_secret_env: S",
     );
-    assert!(gitea.contains("only GitHub has an API address of its own"), "{gitea}");
+    assert!(gitea.contains("only GitHub has a separate API address"), "{gitea}");
     let broken = forge_problems("name: g, kind: github, api_url: 'git.example', token_env: T, webhook_secret_env: S");
     assert!(broken.contains("api_url") && broken.contains("expected an address"), "{broken}");
 }
@@ -524,7 +524,7 @@ fn incomplete_channels_are_refused() {
     ");
     insta::assert_snapshot!(channel_problems("name: a, kind: slack, url_env: SHORT, secret_env: S, levels: []"), @r"
     conf/ralph-control.yaml:4:59: `escalation.channels[0].url_env`: expected an address such as https://hooks.example.org/ralph
-    conf/ralph-control.yaml:4:78: `escalation.channels[0].secret_env`: slack has no key besides its address; remove this
+    conf/ralph-control.yaml:4:78: `escalation.channels[0].secret_env`: slack has no key besides its address; remove this one
     conf/ralph-control.yaml:4:89: `escalation.channels[0].levels`: at least one level is required
     3 errors in the configuration; nothing was started
     ");
@@ -624,7 +624,7 @@ fn incomplete_rooms_and_mail_are_refused() {
         (&format!("{POST}, url: 'smtp://127.0.0.1'"), "loopback"),
         (&format!("{POST}, url: 'smtp://[::1]'"), "loopback"),
         (&format!("{POST}, url: 'smtps://m.example', user: ralph"), "the password is missing"),
-        (&format!("{POST}, url: 'smtps://m.example', secret_env: S"), "the password of which `user`"),
+        (&format!("{POST}, url: 'smtps://m.example', secret_env: S"), "a password needs `user`"),
         (&format!("{POST}, url: 'smtps://m.example', ca_file: nothing.pem"), "cannot read file"),
         (POST, "no address"),
     ] {
@@ -1029,7 +1029,7 @@ fn invalid_checks_are_reported() {
     .ralph.yml:4:37: `checks[2].pattern`: the pattern needs a group `(…)` for the number
     .ralph.yml:5:52: `checks[3].at_least`: more than `at_most`, which is 1
     .ralph.yml:5:75: `checks[3].counts`: the pattern needs a group named `passed`, `failed` or `skipped`
-    .ralph.yml:6:22: `checks[4].junit`: expected a path from the top of the tree, in which `*` and `**` may stand
+    .ralph.yml:6:22: `checks[4].junit`: expected a path from the root of the tree, in which `*` and `**` are allowed
     .ralph.yml:7:22: `checks[5].junit`: not a pattern: unclosed character class; missing ']'
     ");
 }

@@ -293,7 +293,7 @@ impl Validator<'_> {
         };
         let api_url = forge.api_url.as_ref().and_then(|address| match kind {
             Some(ForgeKind::Gitea) => {
-                self.wrong(&format!("{key}.api_url"), "only GitHub has an API address of its own; remove it");
+                self.wrong(&format!("{key}.api_url"), "only GitHub has a separate API address; remove it");
                 None
             }
             _ => self.url(&format!("{key}.api_url"), address),

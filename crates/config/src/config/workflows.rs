@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workflows_that_certainly_run_for_a_pull_request() {
+    fn only_workflows_certain_to_run_are_expected() {
         for (on, runs) in [
             ("push", true),
             ("[pull_request]", true),

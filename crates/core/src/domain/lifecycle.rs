@@ -117,7 +117,7 @@ fn lost_authority(who: &str, hidden_teams: &[String]) -> (String, &'static str) 
     }
     let teams = hidden_teams.join(", ");
     let why = format!(
-        "it cannot be told whether {who} may give commands here: the members of {teams} are hidden from the bot"
+        "the bot cannot check whether {who} may give commands here: the members of {teams} are hidden from the bot"
     );
     (why, "make the bot's account a member of the team or an owner of the organization, then `/ralph resume`")
 }
@@ -215,7 +215,7 @@ impl StepContext {
             {
                 self.because("authority was lost, but nothing is running");
             }
-            // Whoever lost the permission, the loop stops.
+            // The loop stops for every person who lost the permission.
             ForgeInput::AuthorityLost { who, hidden_teams } => {
                 let (why, advice) = lost_authority(&who, &hidden_teams);
                 if self.next.run.halting.is_some() {
@@ -426,7 +426,7 @@ impl StepContext {
         self.tell_escalation(cause, view);
     }
 
-    /// Notifies people outside of the loop's issue, and sets a timer to remind them once if nobody answers.
+    /// Notifies people outside of the loop's issue, and sets a timer to remind them once if no answer arrives.
     fn tell_escalation(&mut self, cause: EscalationCause, view: View) {
         self.next.run.escalated = Some(cause.clone());
         self.push(Effect::escalate(cause, view));

@@ -1,6 +1,6 @@
 //! Data of a loop: its durable state, its iterations, and the inputs that change it.
 //!
-//! The values have queries but decide nothing. `lifecycle` decides what an input changes.
+//! The values have queries but decide nothing. `lifecycle` decides the effect of an input.
 
 mod agent_run;
 mod aggregate;

@@ -108,7 +108,7 @@ impl StaticModel {
         }
         let table = numbers(&table)?;
         if !table.iter().chain(&weights).all(|number| number.is_finite()) {
-            return Err(Failure::new("it holds what is no number"));
+            return Err(Failure::new("it contains a value that is not a number"));
         }
         let unknown = ["[UNK]", "<unk>"].iter().find_map(|token| tokenizer.token_to_id(token));
         Ok(Self { name, tokenizer, table, dimensions, weights, rows, unknown })

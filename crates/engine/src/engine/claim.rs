@@ -28,7 +28,7 @@ impl HeldLeases {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Holds the lease of an effect that was claimed.
+    /// Holds the lease of a claimed effect.
     pub(super) fn hold(&self, effect: ClaimedEffect) -> HeldClaim {
         let cancel = CancellationToken::new();
         self.lock().insert(

@@ -138,8 +138,8 @@ impl Comments {
         Ok(Receipt { posted: Some((key, posted)), ..Receipt::text(created.url) })
     }
 
-    /// Creates a comment in another conversation because its own is locked: in that of the loop's pull request,
-    /// otherwise in that of an open escalation issue. Returns the conversation.
+    /// Creates a comment in another conversation because its own is locked: in the conversation of the loop's pull request,
+    /// otherwise on an open escalation issue. Returns the conversation.
     async fn comment_elsewhere(
         &self,
         account: &ForgeAccount,
@@ -162,7 +162,7 @@ impl Comments {
         Err(self.wait_for_unlocking(claimed, locked, refusal))
     }
 
-    /// Returns all conversations of an effect's loop except one: that of its pull request, then those of its open
+    /// Returns all conversations of an effect's loop except one: the pull request's, then the ones on its open
     /// escalation issues.
     async fn other_places(
         &self,

@@ -88,7 +88,7 @@ impl Executor {
     }
 
     /// Records the outcome of a work effect, steps its loop and claims the next work effect, all in one commit. Each of the three is
-    /// rolled back by itself if it fails; what is then left waits for the tasks of the service. While the disk is full, the outcome is
+    /// rolled back separately if it fails; the remaining work waits for the tasks of the service. While the disk is full, the outcome is
     /// kept.
     pub(super) async fn record_and_claim(
         &self,
@@ -223,7 +223,7 @@ impl Executor {
         move |c| loops::step_next(c, &audiences, &memory, now)
     }
 
-    /// Tells logs, metrics, traces and the timer about a step, and summarizes the loop's iterations where it is time.
+    /// Reports a step to logs, metrics, traces and the timer, and summarizes the loop's iterations when due.
     async fn stepped(&self, decision: &StepDecision) {
         let (next, now) = (&decision.next, self.context.clock.now());
         if next.supervision.state.as_ref().is_some_and(|known| known.overseer.is_held()) {

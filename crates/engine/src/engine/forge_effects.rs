@@ -389,7 +389,7 @@ impl ForgeEffects {
         Ok(receipt)
     }
 
-    /// Opens an escalation issue, assigned to the person who asked for the loop, or to nobody if the forge refuses the
+    /// Opens an escalation issue, assigned to the person who asked for the loop, or unassigned if the forge refuses the
     /// assignment.
     async fn open_escalation(
         &self,

@@ -1,4 +1,4 @@
-//! Inspection of a loop's pull request: its CI results, compared with those of its base, and merge conflicts with the
+//! Inspection of a loop's pull request: its CI results, compared with the base's, and merge conflicts with the
 //! base.
 
 use super::merges::moved;
@@ -76,7 +76,7 @@ impl ForgeEffects {
             };
             progress = self.ci_progress(account, ci, (repo, &current, commit), &results).await?;
         }
-        // What the forge says about a conflict may be old, or only mean that it has not looked yet.
+        // The forge's answer about a conflict may be outdated, or the forge has not checked yet.
         let unsure = base_moved || pull.mergeable != Some(true);
         let doubtful = unsure && current.state == LoopState::Review;
         let conflict = doubtful && self.git.conflicts_with_base(account, repo, &current, commit).await?;
@@ -92,7 +92,7 @@ impl ForgeEffects {
         Ok(Receipt::with_input("looked", input))
     }
 
-    /// Returns whether CI has begun on a commit that a maintainer wants to merge: compares its checks with those of the base, and
+    /// Returns whether CI has begun on a commit that a maintainer wants to merge: compares its checks with the base's, and
     /// with the workflows that run for the pull request. Nothing is read if no merge depends on it.
     async fn ci_progress(
         &self,

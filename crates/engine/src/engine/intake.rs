@@ -146,7 +146,7 @@ pub(super) enum IntakeOutcome {
 pub(super) enum IntakeError {
     /// Retry after `after_ms` milliseconds, or after the default backoff if `None`.
     Retry { after_ms: Option<i64>, why: String },
-    /// The forge does not show what the delivery reports yet; it may do so soon.
+    /// The forge does not show the reported change yet; it may do so soon.
     NotShown(String),
     /// The forge contradicts the delivery.
     Contradicted(String),

@@ -38,7 +38,7 @@ pub(super) enum Continuation {
     Claimed(Box<HeldClaim>),
     /// A pending input of the loop may request one.
     Undecided,
-    /// The loop has none that this process may execute now.
+    /// The loop has no effect that this process may execute now.
     Ended,
 }
 

@@ -107,12 +107,12 @@ mod tests {
     }
 
     #[test]
-    fn quiet_repository_is_looked_at_less_often() {
+    fn quiet_repository_is_checked_less_often() {
         assert_eq!(waits(&[false; 12]), [20, 60, 60, 60, 60, 60, 120, 240, 480, 900, 900, 900]);
     }
 
     #[test]
-    fn change_resets_look_interval() {
+    fn change_resets_the_check_interval() {
         assert_eq!(
             waits(&[false, false, false, false, false, false, false, true, false, false]),
             [20, 60, 60, 60, 60, 60, 120, 240, 60, 60]
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn clock_that_was_set_back_does_not_delay_a_look() {
+    fn clock_set_back_does_not_delay_a_check() {
         let mut schedule = LookSchedule::default();
         schedule.looked(&repo(1), Timestamp(10_000_000), false, LONGEST_MS);
         assert!(!schedule.is_due(&repo(1), Timestamp(10_000_000)));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn polled_repository_without_loops_waits_longer_where_there_are_many() {
+    fn repositories_without_loops_are_polled_less_often_if_there_are_many() {
         let (mut schedule, interval) = (LookSchedule::default(), Duration::from_secs(30));
         let all = i64::try_from(QUIET_AT_ONCE).expect("small") + 1;
         (1..=all).for_each(|id| schedule.polled(&repo(id), Timestamp(0), interval, false));

@@ -21,10 +21,10 @@ impl ForgeEffects {
     ) -> Result<Receipt, EffectError> {
         let current = loop_of(&self.context.store, claimed).await?;
         let (Some(pull), Some(wish)) = (&current.pull.opened, &current.pull.merge_wish) else {
-            return Ok(answered(commit, MergeAnswer::not_yet("nobody asks for it any more")));
+            return Ok(answered(commit, MergeAnswer::not_yet("the request was withdrawn")));
         };
         if current.state != LoopState::Review || current.branch.pushed.as_ref() != Some(commit) {
-            return Ok(answered(commit, MergeAnswer::not_yet("the pull request is not ready any more")));
+            return Ok(answered(commit, MergeAnswer::not_yet("the pull request is no longer ready")));
         }
         let Some(merging) = account.forge.auto_merge() else {
             let answer = MergeAnswer::refused("the forge cannot merge by itself", "Merge it when it is ready");
@@ -101,7 +101,7 @@ fn unready(found: &PullSnapshot, commit: &Sha) -> Option<MergeAnswer> {
     Some(MergeAnswer::not_yet(not_yet))
 }
 
-/// Returns the answer for a pull request whose head is another commit than the one that was ready.
+/// Returns the answer for a pull request whose head is not the ready commit.
 pub(super) fn moved(head: &Sha) -> MergeAnswer {
     MergeAnswer::refused(
         format!("somebody else pushed {} to its branch", head.short()),

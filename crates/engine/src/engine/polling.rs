@@ -1,4 +1,4 @@
-//! Polling: turns changes in a forge's lists into deliveries like those of webhooks. An action of a person becomes a
+//! Polling: turns changes in a forge's lists into deliveries like a webhook's. An action of a person becomes a
 //! delivery under its natural key and is confirmed like any other. The current states of a loop's issue and pull
 //! request are queried separately.
 //!
@@ -81,7 +81,7 @@ impl Reconciler {
         let cursor = times.seen.or(times.looked_at).or(oldest).unwrap_or(begun);
         let cursor = if cursor.since(begun) > CLOCKS_MS { begun } else { cursor };
         let since = cursor.plus_ms(-LOOK_BACK_MS);
-        // Keys are forgotten after the retention; what is older is no news.
+        // Keys are forgotten after the retention; older entries are not new.
         let kept = i64::try_from(self.housekeeping.keep.as_millis()).unwrap_or(i64::MAX) / 2;
         let both = self.forges.settings.updates(&repo.forge).webhooks;
         let until = if both { begun.plus_ms(-DELIVERY_MS) } else { Timestamp(i64::MAX) };
@@ -89,7 +89,7 @@ impl Reconciler {
 
         let edits_are_recorded = account.forge.history().is_some_and(|history| history.records_edits());
         let keeps_texts = !both && !edits_are_recorded;
-        // At first all texts are kept, so that a later edit can be told.
+        // At first all texts are kept, so that a later edit can be recognized.
         let from = if keeps_texts && times.seen.is_none() { Timestamp(0) } else { since };
         let changed = polling.issues_changed_since(repo, from).await?;
         let comments = match polling.comments_changed_since(repo, since).await {
@@ -263,7 +263,7 @@ impl Reconciler {
             self.comments.delete_late_duplicate(scope.account, scope.repo, &comment).await?;
             let Some(sender) = comment.author.clone().filter(|author| author.id != scope.own) else { continue };
             let concerns = scope.loop_of_pull(number).is_some() || command::is_mentioned(&comment.body);
-            // What an edited comment said first is unknown.
+            // The original text of an edited comment is unknown.
             if comment.edited || !scope.covers(comment.created_at) || !concerns {
                 continue;
             }

@@ -170,8 +170,8 @@ impl Calls {
         Ok(begun)
     }
 
-    /// Returns the models of each backend, most preferred first. The order is: the schedule's model, that of the first
-    /// matching rule, that of the tier chosen by the control loop, the default, the others.
+    /// Returns the models of each backend, most preferred first. The order is: the schedule's model, the model of the first
+    /// matching rule, the model of the tier chosen by the control loop, the default, the others.
     pub(super) fn models(&self, current: &Loop, role: BackendRole, now: Timestamp) -> BTreeMap<String, Vec<String>> {
         self.settings
             .backends
@@ -266,7 +266,7 @@ impl Calls {
         let (now, seed, tokens) = (self.context.clock.now(), u64::from(random()), used.usage.total());
         let observed = earlier.add_kept(move |c| {
             let observed = calls::end(c, &key, &booking, &settings, now, |call, cost| match end.clone() {
-                // The backend served the call, whatever the answer.
+                // The backend served the call, independently of the answer.
                 CallEnd::Succeeded | CallEnd::Unusable => BackendObservation::CallSucceeded { call, tokens, cost },
                 CallEnd::Failed(error) => BackendObservation::CallFailed { call, cost, error, seed },
                 CallEnd::Limited(limit) => BackendObservation::CallLimited { call, cost, limit, seed },
@@ -283,13 +283,13 @@ impl Calls {
         Ok(advice)
     }
 
-    /// Adds to `group` that a call received its first output; [`Self::tell_answered`] tells the result.
+    /// Adds to `group` that a call received its first output; [`Self::tell_answered`] reports the result.
     pub(super) fn answered(&self, group: &mut WriteGroup, key: &str) -> PendingWrite<BackendChanges> {
         let (key, now, settings) = (key.to_owned(), self.context.clock.now(), self.settings.backends.clone());
         group.add(move |c| calls::answered(c, &key, &settings, now))
     }
 
-    /// Tells that a call received its first output.
+    /// Reports that a call received its first output.
     pub(super) async fn tell_answered(&self, answered: PendingWrite<BackendChanges>) {
         match self.context.store.outcome(answered).await {
             Ok(observed) => self.report_changes(&observed.changes),
@@ -420,7 +420,7 @@ impl Calls {
         let mut models = [model, outcome.model.as_deref()].into_iter();
         let estimate = || models.find_map(|model| self.estimated(backend, model, &usage));
         let cost = outcome.cost.or_else(estimate);
-        // The broker's count holds where the program told less.
+        // The broker's count applies where the program reported less.
         let counted = outcome.brokered.as_ref().map(|brokered| brokered.counted.cost);
         match counted.filter(|counted| *counted > cost.unwrap_or_default()) {
             Some(counted) => CallUsage { usage, cost: Some(counted), estimated: true },

@@ -145,7 +145,7 @@ impl Reconciler {
 
     /// Checks the repositories of a forge: those that have open loops or are due, or all watched ones if `everything`.
     async fn reconcile_forge(&self, account: &ForgeAccount, everything: bool) -> Result<(), StoreError> {
-        // What the service does itself there cannot be told from what people do.
+        // The service's own actions there cannot be distinguished from people's actions.
         if account.user_id().is_none() {
             return Ok(());
         }
@@ -310,7 +310,7 @@ impl Reconciler {
             if open || heard || waited < DELIVERY_MS {
                 continue;
             }
-            // What the forge records about the label is the same whether it is read here or in its delivery.
+            // The forge's record of the label is the same here and in its delivery.
             if self.missed_label(account, repo, &issue, run).await?
                 || waited < self.rounds.settings.missed_event_after_ms
             {
@@ -326,7 +326,7 @@ impl Reconciler {
     }
 
     /// Determines from the forge's history who set the label, if the history also shows that the text has not changed
-    /// since. Returns `false` if it cannot tell.
+    /// since. Returns `false` if this is unknown.
     async fn missed_label(
         &self,
         account: &ForgeAccount,
@@ -452,7 +452,7 @@ impl Reconciler {
         let issue = match account.forge.issue(&repo, current.issue.issue).await {
             Err(e) if matches!(e.kind, ForgeErrorKind::NotFound | ForgeErrorKind::Denied) => {
                 return match self.forges.place(account, &repo, true).await {
-                    // In a repository that is gone or has no issues, nothing ended: the loop waits.
+                    // In a deleted repository or one without issues, nothing ended: the loop waits.
                     Ok(RepositoryAccess::Unusable { why }) => {
                         tell(
                             "unavailable",

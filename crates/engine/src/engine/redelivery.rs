@@ -69,7 +69,7 @@ impl Reconciler {
         for one in missed(attempts, &stored).into_iter().take(MAX_ASKED) {
             match webhooks.redeliver(one.id).await {
                 Ok(()) => {
-                    tracing::info!(%forge, delivery = one.delivery, event = one.event, "asked for a missed delivery")
+                    tracing::info!(%forge, delivery = one.delivery, event = one.event, "requested a missed delivery again")
                 }
                 Err(error) if matches!(error.kind, ForgeErrorKind::RateLimited { .. }) => return Ok(()),
                 Err(error) => {

@@ -49,7 +49,7 @@ impl ForgeEffects {
                 Some(id) => Some(id),
                 None => reviews.answer_remark(repo, pull.number, remark, &body).await?,
             };
-            let Some(id) = answer else { return Ok(Receipt::text("the forge takes no answers in threads")) };
+            let Some(id) = answer else { return Ok(Receipt::text("the forge does not accept answers in threads")) };
             let posted = ForgePost { forge_id: id.0, digest: digest(body.as_str()) };
             self.comments.record_post(claimed, key, &posted).await?;
         } else if claimed.tries <= 1 {

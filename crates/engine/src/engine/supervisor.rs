@@ -247,12 +247,12 @@ impl Workers {
         }
     }
 
-    /// Waits until all work has ended, and gives back what was claimed with an outcome.
+    /// Waits until all work has ended, and releases the claimed work with an outcome.
     async fn drain(&mut self) {
         while let Some(ended) = self.running.join_next().await {
             let Some(claimed) = self.settle(ended) else { continue };
             if let Err(error) = self.engine.leases.hand_over(claimed, false).await {
-                tracing::debug!(%error, "work was not given back at shutdown; it is claimed when its lease expires");
+                tracing::debug!(%error, "could not release work at shutdown; another process claims it when its lease expires");
             }
         }
     }
@@ -360,7 +360,7 @@ async fn stop_cancelled(context: &ServiceContext, cancels: &HashMap<i64, Cancell
     }
 }
 
-/// Stops the service after the database has failed; the next start reads what is on disk.
+/// Stops the service after the database has failed; the next start reads the state on disk.
 async fn watch(context: ServiceContext) {
     tokio::select! {
         () = context.store.failed() => {
@@ -371,7 +371,7 @@ async fn watch(context: ServiceContext) {
     }
 }
 
-/// Renews the leases of the running work. A lease that was not renewed, for whatever reason, counts as lost: the work is
+/// Renews the leases of the running work. A lease that was not renewed for any reason counts as lost: the work is
 /// cancelled, which ends its processes, and only then asks the store whether another process has taken over. On a full disk the
 /// work continues, because no process can take over. With `runs`, also records the heartbeat of the host.
 async fn heartbeat(leases: Arc<Leases>, runs: bool) {

@@ -386,6 +386,6 @@ fn remove_folder(path: &Path) {
     if let Err(error) = std::fs::remove_dir_all(path)
         && error.kind() != std::io::ErrorKind::NotFound
     {
-        tracing::debug!(path = %path.display(), %error, "a scratch folder stays until the reaper comes");
+        tracing::debug!(path = %path.display(), %error, "could not delete a scratch folder; the reaper deletes it later");
     }
 }

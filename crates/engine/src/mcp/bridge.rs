@@ -17,7 +17,7 @@ const MAX_GREETING: u64 = 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum BridgeError {
     /// No service listens on the socket.
-    #[error("the session memory at {path} does not answer: {error}; it is there only while the agent's run lasts")]
+    #[error("the session memory at {path} does not answer: {error}; it exists only during the agent's run")]
     NotThere { path: PathBuf, error: io::Error },
     /// The service rejected the token.
     #[error("the session memory refused the connection: {reason}; {TOKEN_VARIABLE} must be the token of this run")]

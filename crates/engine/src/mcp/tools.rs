@@ -95,7 +95,7 @@ impl Tools {
 
     fn unknown(&self, name: &str) -> String {
         let known: Vec<Cow<'static, str>> = self.list().into_iter().map(|tool| tool.name).collect();
-        format!("there is no tool {name:?}; there are: {}", known.join(", "))
+        format!("there is no tool {name:?}; available: {}", known.join(", "))
     }
 
     fn list(&self) -> Vec<Tool> {
@@ -248,5 +248,5 @@ fn store_error_message(error: StoreError) -> String {
     if matches!(error, StoreError::TooSlow) {
         return format!("the search took longer than {} s; ask for less", MAX_TIME.as_secs());
     }
-    "the session memory cannot be read just now; go on without it".to_owned()
+    "the session memory is unavailable now; continue without it".to_owned()
 }

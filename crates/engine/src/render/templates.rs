@@ -57,7 +57,7 @@ pub(super) fn environment() -> Result<Environment<'static>, RenderError> {
     for (name, text) in ALL {
         environment
             .add_template(name, text)
-            .map_err(|error| RenderError::Invalid { name: (*name).to_owned(), detail: error.to_string() })?;
+            .map_err(|source| RenderError::Invalid { name: (*name).to_owned(), source })?;
     }
     Ok(environment)
 }

@@ -112,13 +112,13 @@ impl Metrics {
             delivery_store: d.histogram("ralph_delivery_store_duration_seconds", "Time from the head of a delivery's request to its safe storage", Histogram::new(BUCKETS_STORE_S)),
             loops: d.labeled(G, "ralph_loops", &["state"], "Open loops", Gauge::default),
             queue_length: d.labeled(G, "ralph_queue_length", &["queue"], "Deliveries that wait, and effects that wait or run: calls to forges (forge), work of loops (work), notices (channels)", Gauge::default),
-            queue_age: d.labeled(G, "ralph_queue_oldest_age_seconds", &["queue"], "Time that the oldest entry which is due waits; 0 without one", AmountGauge::default),
+            queue_age: d.labeled(G, "ralph_queue_oldest_age_seconds", &["queue"], "Waiting time of the oldest due entry; 0 without one", AmountGauge::default),
             stored: d.labeled(G, "ralph_database_size_bytes", &["file"], "Size of the database and of its write-ahead log", Gauge::default),
             disk_free: d.labeled(G, "ralph_disk_free_bytes", &["folder"], "Free space for the service in the folder of the data", Gauge::default),
             backup: d.labeled(G, "ralph_backup_timestamp_seconds", &["result"], "Time of the last backup by `ralph-bot backup`, in seconds since 1970; absent before the first", AmountGauge::default),
             host_silence: d.labeled(G, "ralph_host_silence_seconds", &["host", "version"], "Time since the last heartbeat of a host that executes work, by the database's clock; 0 for a host that was stopped", AmountGauge::default),
-            host_work: d.labeled(G, "ralph_host_work", &["host", "kind"], "Work effects that a host executes (running), and its maximum number of loops (slots), which is 0 if it takes no new work", Gauge::default),
-            loops_without_host: d.gauge("ralph_loops_without_host", "Loops whose due work waits, because no host that takes work has the labels of `runs_on`"),
+            host_work: d.labeled(G, "ralph_host_work", &["host", "kind"], "Work effects that a host executes (running), and its maximum number of loops (slots), which is 0 if it accepts no new work", Gauge::default),
+            loops_without_host: d.gauge("ralph_loops_without_host", "Loops whose due work waits, because no host that accepts work has the labels of `runs_on`"),
             iterations: d.labeled(C, "ralph_iterations_total", &["outcome"], "Judged iterations: complete, incomplete, failed", Counter::default),
             iteration_seconds: d.histogram("ralph_iteration_duration_seconds", "Time from the start of an iteration to the end of its checks", durations()),
             escalations: d.labeled(C, "ralph_escalations_total", &["cause", "level"], "Loops that paused, reached a limit, failed or were ended, and need a person; without reminders", Counter::default),
@@ -129,14 +129,14 @@ impl Metrics {
             questions: d.labeled(C, "ralph_questions_total", &["purpose", "outcome"], "Questions to assistants", Counter::default),
             effects: d.labeled(C, "ralph_effects_total", &["kind", "outcome"], "Executed effects: done, retried, rejected", Counter::default),
             forge_requests: d.labeled(C, "ralph_forge_requests_total", &["forge", "status"], "Requests to forges by class of status; `none` without an answer", Counter::default),
-            forge_budget: d.labeled(G, "ralph_forge_requests_remaining", &["forge"], "Requests that the forge still takes before its limit resets, as it said last; absent if it says nothing", Gauge::default),
+            forge_budget: d.labeled(G, "ralph_forge_requests_remaining", &["forge"], "Remaining requests until the forge's limit resets, as reported last; absent without a report", Gauge::default),
             cost_usd: d.labeled(C, "ralph_cost_usd_total", &["backend", "role"], "Cost of calls in US dollars", AmountCounter::default),
             calls: d.labeled(C, "ralph_backend_calls_total", &["backend", "role", "outcome"], "Calls of backends", Counter::default),
             tokens: d.labeled(C, "ralph_tokens_total", &["backend", "role", "kind"], "Tokens: input, output, cache_read, cache_write", Counter::default),
             backends: d.labeled(G, "ralph_backend_state", &["backend", "state"], "1 for the state that a backend is in, 0 for the others", Gauge::default),
-            sandbox: d.labeled(G, "ralph_sandbox_tier", &["tier"], "1 for what isolates agents and checks, 0 for the others", Gauge::default),
-            refusals: d.labeled(C, "ralph_refusals_total", &["kind"], "What agents were refused: servers outside of `sandbox.network` (network), and pushes with secrets (secret)", Counter::default),
-            forges: d.labeled(G, "ralph_forge_up", &["forge"], "1 for a forge that has answered since the start, 0 for one that is not there yet", Gauge::default),
+            sandbox: d.labeled(G, "ralph_sandbox_tier", &["tier"], "1 for the mechanism that isolates agents and checks, 0 for the others", Gauge::default),
+            refusals: d.labeled(C, "ralph_refusals_total", &["kind"], "Refusals to agents: servers outside of `sandbox.network` (network), and pushes with secrets (secret)", Counter::default),
+            forges: d.labeled(G, "ralph_forge_up", &["forge"], "1 for a forge that has answered since the start, 0 for one that has not", Gauge::default),
             parks: d.labeled(C, "ralph_backend_parks_total", &["backend", "reason"], "Cool-downs of backends and their extensions", Counter::default),
             detections: d.labeled(C, "ralph_detections_total", &["kind", "severity"], "Iterations with a detection", Counter::default),
             interventions: d.labeled(C, "ralph_interventions_total", &["level", "kind"], "Interventions", Counter::default),
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_text_names_counters_as_their_series() {
+    fn plain_text_format_names_counters_like_their_series() {
         let metrics = Metrics::new();
         metrics.delivery("work", "accepted");
         metrics.agent_run("claude", "ok", 1.0);

@@ -77,7 +77,7 @@ async fn pull_request_is_checked_after_each_push_to_its_base() {
 /// Gitea takes a page of the stored entries, then filters it and counts only the remaining entries. A page may be short, or
 /// empty in the middle.
 #[tokio::test]
-async fn timeline_counts_its_page_only() {
+async fn timeline_total_counts_only_its_page() {
     let world = world(Dialect::Gitea).await;
     let (forge, repo, bot) = (&world.forge, world.repo, &world.bot);
     let issue = forge.open_issue(bot, repo, "It fails", "", &[]).await.unwrap();
@@ -136,7 +136,7 @@ async fn review_needs_a_body_or_remarks() {
 
 /// See docs/reference/forges.md for the differences between versions.
 #[tokio::test]
-async fn older_version_has_less() {
+async fn older_version_lacks_newer_endpoints() {
     let world = world(Dialect::Gitea).await;
     let (forge, repo) = (&world.forge, world.repo);
     forge.with(|state| state.gitea = GiteaVersion::V1_22);

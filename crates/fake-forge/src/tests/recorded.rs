@@ -227,7 +227,7 @@ fn plain_client() -> reqwest::Client {
     reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build().unwrap()
 }
 
-/// Fails and lists each distinct line once.
+/// Fails if there are lines; lists each distinct one once.
 fn assert_none(found: Vec<String>) {
     let mut lines = Vec::new();
     for line in found {

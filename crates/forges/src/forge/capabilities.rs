@@ -64,7 +64,7 @@ capability_rows! {
     files: RepositoryFiles,
     /// Returns the capability to create repositories. Without it, a trial needs an existing repository.
     own_repositories: OwnRepositories,
-    /// Returns the login capability. Without it, nobody can log in to the dashboard with an account of this forge.
+    /// Returns the login capability. Without it, accounts of this forge cannot log in to the dashboard.
     login: Login,
 }
 
@@ -93,7 +93,7 @@ pub trait Confirmations: Send + Sync {
     async fn is_review_comment(&self, _repo: &RepoRef, _id: CommentId) -> ForgeResult<bool> {
         Ok(false)
     }
-    /// Whether a repository belongs to an App's installation; `true` if the credential is not that of an App.
+    /// Whether a repository belongs to an App's installation; `true` if the credential does not belong to an App.
     async fn is_in_installation(&self, _repo: &RepoRef, _installation: u64) -> ForgeResult<bool> {
         Ok(true)
     }
@@ -105,7 +105,7 @@ pub trait Webhooks: Confirmations {
     /// Parses a verified delivery without I/O. `event` is the forge's event header, which is not signed. The shape of
     /// the body determines the event; a header of another event makes the delivery invalid.
     fn parse(&self, event: &str, body: &[u8]) -> ParsedDelivery;
-    /// Returns the installation that a delivery names; `None` if it names none or the credential is not that of an App.
+    /// Returns the installation that a delivery names; `None` if it names none or the credential does not belong to an App.
     fn named_installation(&self, _body: &[u8]) -> Option<u64> {
         None
     }
@@ -317,7 +317,7 @@ pub struct AttachedText {
 pub struct DownloadLimits {
     /// Maximum size, in bytes.
     pub max_bytes: u64,
-    /// Phrase for a file that is too large, which completes a sentence.
+    /// Reason to show for a file that exceeds the limit, for example "it is larger than 5 MiB".
     pub too_large: String,
     /// Maximum width and maximum height, in pixels.
     pub max_pixels: u32,

@@ -1,4 +1,4 @@
-//! Statuses of commits: the one that the bot sets, and the CI results that a forge has.
+//! Statuses of commits: the bot's status, and the CI results of a forge.
 
 use crate::domain::loops::SeenChecks;
 use crate::domain::model::ids::Sha;

@@ -330,7 +330,7 @@ fn fits(template: &str, path: &str) -> bool {
     lengths && template.iter().zip(&path).all(|(t, p)| one(t, p))
 }
 
-/// Returns the part of a path that `{name}` stands for in the template.
+/// Returns the part of a path that `{name}` matches in the template.
 fn part(template: &str, path: &str, name: &str) -> Option<String> {
     let wanted = format!("{{{name}}}");
     template.split('/').zip(path.split('/')).find(|(t, _)| *t == wanted).map(|(_, p)| p.to_owned())

@@ -1,5 +1,5 @@
 //! Adapter for a local repository without a forge. The task is an issue, the pushed branch is a pull request, and
-//! messages are sent to a listener. State is kept in memory only; that of earlier runs is restored from their loops.
+//! messages are sent to a listener. State is kept in memory only; the state of earlier runs is restored from their loops.
 
 mod repository;
 
@@ -112,7 +112,7 @@ impl Local {
     ) -> Result<Self, Failure> {
         let dir = dir.canonicalize().map_err(|error| Failure::new(dir.display().to_string()).caused_by(error))?;
         let OpenedRepository { git_dir, branch, branch_ref, author } = repository::opened(&dir, &path, home).await?;
-        // The name is that of the folder; branches are in the common git directory of all work trees.
+        // The name comes from the folder; branches are in the common git directory of all work trees.
         let folder = if git_dir.ends_with(".git") { git_dir.parent().unwrap_or(&git_dir) } else { &git_dir };
         let url = Url::from_file_path(&git_dir)
             .map_err(|()| Failure::new(format!("{} cannot be converted to an address", git_dir.display())))?;

@@ -62,7 +62,7 @@ pub enum LoginFailure {
     )]
     Client(String),
     /// The forge did not answer, or not as expected.
-    #[error("the forge could not be asked: {0}")]
+    #[error("could not query the forge: {0}")]
     Unavailable(String),
 }
 
@@ -129,16 +129,17 @@ pub async fn account_of_code(
 ) -> Result<Bytes, LoginFailure> {
     let token = token(transport, at, exchange).await?;
     let mut authorization = HeaderValue::from_str(&format!("Bearer {}", token.expose_secret()))
-        .map_err(|_| LoginFailure::Unavailable("the token has characters that no header can have".into()))?;
+        .map_err(|_| LoginFailure::Unavailable("the token contains characters that are invalid in a header".into()))?;
     authorization.set_sensitive(true);
     let request =
         Request::get(at.user.as_str()).header(ACCEPT, "application/json").header(AUTHORIZATION, authorization);
     let answer = send(transport, request.body(Bytes::new())).await?;
     match answer.status() {
         StatusCode::OK => Ok(answer.into_body()),
-        status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-            Err(LoginFailure::Refused(format!("it does not say whose the token is (HTTP {})", status.as_u16())))
-        }
+        status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => Err(LoginFailure::Refused(format!(
+            "the response does not name the token's account (HTTP {})",
+            status.as_u16()
+        ))),
         status => Err(LoginFailure::Unavailable(format!("HTTP {} about the account", status.as_u16()))),
     }
 }
@@ -167,7 +168,7 @@ async fn token(
     if let Some(error) = read.error {
         let words = read.error_description.map_or_else(|| error.clone(), |words| format!("{error}, {words}"));
         let words = plain(&words);
-        // Gitea has one code for what is wrong with the client and with the person's code.
+        // Gitea has one error code for the client and for the person's code.
         let about_client =
             matches!(error.as_str(), "incorrect_client_credentials" | "invalid_client" | "redirect_uri_mismatch")
                 || ["client secret", "redirect URI"].iter().any(|subject| words.contains(subject));
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn page_is_asked_with_state_and_challenge_and_without_secrets() {
+    fn login_page_address_has_state_and_challenge_without_secrets() {
         let redirect = Url::parse("https://ralph.example.org/login/callback/work").unwrap();
         let address = authorize_address(&addresses(), &client(), &redirect, "the-state", "v");
         let query: Vec<(String, String)> = address.query_pairs().into_owned().collect();
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn words_of_the_forge_are_cut_to_a_line() {
+    async fn forge_message_is_cut_to_one_line() {
         let (outcome, _) = exchanged(&[(400, "{\"error\":\"x\",\"error_description\":\"a\\nb\\u001b[31m\"}")]).await;
         assert_eq!(outcome.unwrap_err().to_string(), "the forge refused the login: x, a b [31m");
     }

@@ -86,7 +86,7 @@ async fn request_without_response_times_out() {
     .await;
 }
 
-/// A server that sends single bytes never exceeds the idle timeout, but the total one.
+/// A server that sends single bytes exceeds the total timeout, but never the idle timeout.
 /// See docs/research/faults.md#f2.
 #[tokio::test]
 async fn slow_response_times_out() {

@@ -62,7 +62,7 @@ impl ConnectionLimits {
 /// Serves requests until `stop`, then finishes the current ones.
 ///
 /// # Errors
-/// None at present; the result type is that of other server tasks.
+/// None at present; other server tasks have the same result type.
 pub async fn serve(
     listener: TcpListener,
     router: Router,

@@ -240,7 +240,7 @@ mod tests {
         let unit = "12:memory:/x\n0::/system.slice/ralph-bot.service\n";
         assert_eq!(of(unit, mounts), Some("/sys/fs/cgroup/system.slice/ralph-bot.service".into()));
         assert_eq!(of("0::/\n", mounts), Some("/sys/fs/cgroup".into()));
-        // In a container without a namespace of its own only its group is mounted.
+        // In a container without a separate namespace only its group is mounted.
         let inside = "29 24 0:26 /docker/abc /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n";
         assert_eq!(of("0::/docker/abc/x\n", inside), Some("/sys/fs/cgroup/x".into()));
         assert_eq!(of("0::/other\n", inside), None);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_used_only_where_they_are_ours() {
+    fn only_own_control_groups_are_used() {
         let good = GroupFacts {
             folder: Some("/sys/fs/cgroup/x".into()),
             is_root: false,

@@ -96,7 +96,7 @@ impl DiskWatch {
         let inodes_now = free_inodes(&self.folders);
         let created = self.inodes.zip(inodes_now).map_or(0, |(before, now)| before.saturating_sub(now));
         let lost = self.free.saturating_sub(free_now);
-        // What was lost since may be the run's, and too much even where it is not notable.
+        // Space that was lost since the start may belong to the run, and may exceed the limit even if it is small.
         let may_exceed = self.last.files.saturating_add(created) > self.most_files()
             || self.last.bytes.saturating_add(lost) > self.limit;
         let due = lost >= NOTABLE || created >= NOTABLE_FILES || may_exceed;
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_is_exceeded_above_its_number() {
+    fn limit_is_exceeded_only_above_its_value() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("file"), vec![1; 2 << 20]).unwrap();
         let watch = |limit: u64| DiskWatch::new(vec![folder.path().to_owned()], limit);

@@ -120,7 +120,7 @@ pub(super) fn before_program(egress: &EgressSettings) -> Vec<OsString> {
     words
 }
 
-/// Returns the environment variables that tell programs to use the proxy.
+/// Returns the environment variables that make programs use the proxy.
 pub(super) fn environment(port: u16) -> impl Iterator<Item = (&'static str, String)> {
     let proxy = format!("http://127.0.0.1:{port}");
     let names = ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"];

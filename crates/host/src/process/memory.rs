@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn unmapped_code_goes_on() {
+    fn program_continues_after_unmapping_startup_code() {
         let resident = || {
             let statm = std::fs::read_to_string("/proc/self/smaps").unwrap();
             let program = std::env::current_exe().unwrap();

@@ -1,6 +1,6 @@
 //! Files and folders that only the service's user can read: databases, prompts, logs, tokens.
 //!
-//! Permissions are set on creation; those of existing files and folders are not changed.
+//! Permissions are set on creation; existing files and folders keep their permissions.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};

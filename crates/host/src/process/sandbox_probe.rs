@@ -166,7 +166,7 @@ pub struct ProbeSettings {
     /// Path of ralph-bot itself, which makes attempts that shells cannot make; `None` to skip them.
     pub program: Option<PathBuf>,
     /// Time within which processes must end after their sandbox has ended. The kernel kills them immediately, but on a
-    /// busy machine it can take seconds until they are gone; surviving processes would sleep for minutes.
+    /// busy machine it can take seconds until they end; surviving processes would sleep for minutes.
     pub end_timeout: Duration,
 }
 
@@ -181,7 +181,7 @@ impl Default for ProbeSettings {
     }
 }
 
-/// Builds a sandbox like that of an agent and tries to escape from it. If it does not isolate, a sandbox without
+/// Builds a sandbox like an agent's and tries to escape from it. If it does not isolate, a sandbox without
 /// namespaces is tested as well. Takes about one second.
 pub async fn probe_sandbox(settings: &ProbeSettings) -> SandboxProbe {
     let tried = match installed_bubblewrap().await {
@@ -309,7 +309,7 @@ impl EscapeSetup {
             .env("UDP_PORT", udp_port.to_string())
             .env("MARKER", &marker)
             .env("PROGRAM", &program)
-            // Reversed, so that the script's own environment is no leak.
+            // Reversed, so that the script's own environment is not a leak.
             .env("NAME", reversed(&self.canary));
         let tried = super::run(spec, &cancel, None).await.map_err(|e| e.to_string())?;
         drop(holder);
@@ -386,7 +386,7 @@ impl EscapeSetup {
     }
 }
 
-/// Returns the name of a process other than bubblewrap if one of its uids is that of root; otherwise `None`.
+/// Returns the name of a process other than bubblewrap if one of its uids is root's; otherwise `None`.
 fn program_of_root(pid: i32) -> Option<String> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);

@@ -49,7 +49,7 @@ impl UserShare {
     }
 }
 
-/// Returns the files of a new user namespace by which the kernel limits what its processes hold, and their contents.
+/// Returns the files of a new user namespace by which the kernel limits the resources of its processes, and their contents.
 pub(super) fn of_namespace() -> Vec<(CString, Vec<u8>)> {
     let limits = IN_NAMESPACE.into_iter().filter_map(|(name, file)| Some((file, part_of(name)?)));
     limits.filter_map(|(file, most)| Some((CString::new(file).ok()?, most.to_string().into_bytes()))).collect()

@@ -293,7 +293,7 @@ fn advice(error: &io::Error) -> &'static str {
         Some(Errno::TOOBIG) => "its arguments are too long; hand them over by file or standard input",
         Some(Errno::AGAIN | Errno::NOMEM) => "the machine is out of processes or memory; lower the number of loops",
         Some(Errno::MFILE | Errno::NFILE) => "too many files are open; raise the limit (ulimit -n)",
-        Some(Errno::TXTBSY) => "something still writes to it; try again when that has ended",
+        Some(Errno::TXTBSY) => "another process still writes to it; try again after it has finished",
         _ => "check that it can be run by hand as the user of this service",
     }
 }
@@ -331,7 +331,7 @@ fn preparation(setup: ChildSetup) -> impl FnMut() -> io::Result<()> + Send + Syn
             let _ = syscalls::join_new_keyring();
         }
         limits.map_or(Ok(()), limit_resources)?;
-        // First, because the numbers of the given descriptors may be those of the mounts.
+        // First, because the given descriptors may have the numbers of the mounts.
         mounts.as_ref().map_or(Ok(()), Mounts::attach)?;
         rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
         given.iter().try_for_each(|(number, source)| place(source, *number))?;

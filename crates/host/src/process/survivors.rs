@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mark_matches_completely_or_as_a_prefix() {
+    fn mark_matches_exactly_or_as_a_prefix() {
         let environment = b"A=1\0RALPH_COOKIE=i7-L1-3\0B=RALPH_COOKIE=other\0";
         for (cookie, expected) in [
             ("i7-L1-3", true),

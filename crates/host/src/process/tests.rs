@@ -57,7 +57,7 @@ async fn exit_codes_and_signals_are_distinguished() {
 
 /// See docs/research/faults.md#a6.
 #[tokio::test]
-async fn start_failures_say_what_to_do() {
+async fn start_failures_contain_advice() {
     let folder = tempfile::tempdir().unwrap();
     let plain = script(folder.path(), "plain", "#!/bin/sh\n", 0o644);
     let orphan = script(folder.path(), "orphan", "#!/no/such/interpreter\n", 0o755);
@@ -130,7 +130,7 @@ async fn large_input_does_not_block() {
 }
 
 #[tokio::test]
-async fn dialog_answers_lines_until_its_farewell() {
+async fn dialog_answers_lines_until_its_last_message() {
     let dialog = Dialog::default();
     let mut spec = shell("read a; echo $a; read b; echo $b; read c; echo $c; exit 7");
     spec.stdin = Stdin::Dialog(dialog.clone());
@@ -181,7 +181,7 @@ async fn child_has_own_session_and_no_core_dumps() {
     assert_eq!(&words[2..], ["?", "0", "0"], "{text}");
 }
 
-/// Follows `execvp` of glibc; that of musl starts no such script.
+/// Follows `execvp` of glibc; musl's version starts no such script.
 #[cfg(not(target_env = "musl"))]
 #[tokio::test]
 async fn script_without_an_interpreter_line_is_run_by_the_shell() {
@@ -228,7 +228,7 @@ async fn process_that_handles_sigterm_can_finish() {
 
 /// See docs/research/faults.md#a1.
 #[tokio::test]
-async fn stopped_process_is_ended() {
+async fn suspended_process_is_killed() {
     let mut spec = shell("kill -STOP $$; echo never");
     spec.limits.idle = Some(Duration::from_millis(200));
     spec.limits.grace = Duration::from_secs(10);
@@ -266,7 +266,7 @@ async fn output_renews_the_idle_limit() {
 
 /// See docs/research/faults.md#a2, docs/research/threats.md#s11.
 #[tokio::test]
-async fn daemon_that_holds_the_output_is_ended() {
+async fn daemon_that_keeps_the_output_open_is_killed() {
     let (spec, cookie) = marked(shell("setsid sh -c 'setsid sleep 300 & sleep 300' & echo done"));
     let finished = finished(spec).await;
     assert_eq!(finished.ended, ProcessEnd::Exited(0));

@@ -31,7 +31,7 @@ const PIPE: u64 = 8 << 10;
 const MAPPING: u64 = 256;
 /// Maximum number of mappings that the processes of a run may have together. Reading more takes too long.
 const MOST_MAPPINGS: u64 = 4 << 20;
-/// Number of sockets up to which it is not asked what is queued in those of TCP.
+/// Number of sockets up to which the queues of TCP sockets are not measured.
 const FEW_SOCKETS: u64 = 16;
 /// Writable folders of a sandbox that are in memory.
 const IN_MEMORY: [&str; 4] = ["tmp", "dev/shm", "home/agent", "run"];
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_exceeded_above_their_number() {
+    fn limits_are_exceeded_only_above_their_value() {
         let limits = SandboxLimits { memory_mib: 10, processes: 3, ..SandboxLimits::default() };
         let usage = |memory_mib, processes, sockets| {
             let open = OpenFiles { sockets, ..OpenFiles::default() };
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn run_exceeds_its_share_above_the_number() {
+    fn share_is_exceeded_only_above_its_value() {
         let share = UserShare { epoll_watches: 10, half_of_watches_kib: 1, inotify_instances: 2, inotify_watches: 5 };
         let open = |epoll_watches, inotify_instances, inotify_watches| OpenFiles {
             epoll_watches,
@@ -461,7 +461,7 @@ mod tests {
         assert_eq!(queued_by_tcp(std::process::id()), 0, "the service's own network");
     }
 
-    /// Reading untouched memory maps a page of zeros, which is no memory of the process; its page tables are.
+    /// Reading untouched memory maps a page of zeros, which does not belong to the process; its page tables do.
     /// See docs/research/threats.md#s10.
     #[test]
     #[expect(unsafe_code, reason = "memory is mapped and read")]
@@ -494,7 +494,7 @@ mod tests {
 
     /// See docs/research/threats.md#s10.
     #[test]
-    fn memory_that_is_on_its_way_through_a_socket_is_measured() {
+    fn memory_queued_in_a_socket_is_measured() {
         use std::io::IoSlice;
         use std::mem::MaybeUninit;
         use std::os::fd::{AsFd, AsRawFd};

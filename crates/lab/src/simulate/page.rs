@@ -164,7 +164,7 @@ const REASONS: [(&str, &str); 31] = [
         "oversight.oscillation.trend_turns",
         "A single tool error reverses the proportional term; completion has to reverse as well.",
     ),
-    ("oversight.oscillation.min_swing", "One or two tests that fail by chance are no oscillation."),
+    ("oversight.oscillation.min_swing", "One or two tests that fail by chance are not an oscillation."),
     ("oversight.oscillation.sign_changes", "Chance failures reverse completion in healthy loops as well."),
     ("oversight.test_tampering.skipped", "The counts show newly skipped tests, even if the change does not."),
     (

@@ -174,7 +174,7 @@ fn healthy_loops_without_test_counts_are_rarely_disturbed() {
 
 /// See the assumptions of `AgentModel::effort_power` and `release_power`.
 #[test]
-fn effort_ends_obstacles_sooner_and_is_best_at_the_usual_amount() {
+fn more_effort_ends_obstacles_earlier_and_normal_effort_is_most_efficient() {
     let mix = only(TaskKind::Converging);
     let efficiency = |effort: f64| {
         let instructions = Instructions { effort, ..Instructions::default() };

@@ -36,7 +36,7 @@ pub fn leave(c: &Connection, id: &str) -> StoreResult<()> {
     Ok(())
 }
 
-/// Lets a host, given by its id, finish its work and take no more, or ends that; returns `false` if the host is unknown.
+/// Lets a host, given by its id, finish its work and accept no more, or ends that; returns `false` if the host is unknown.
 pub fn set_draining(c: &Connection, id: &str, draining: bool) -> StoreResult<bool> {
     Ok(c.execute("UPDATE hosts SET draining = ?2 WHERE id = ?1", params![id, draining])? > 0)
 }
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn host_claims_only_work_whose_labels_it_has() {
+    fn host_claims_only_work_with_its_labels() {
         for (labels, is_claimed) in [("[]", true), ("[\"gpu\"]", true), ("[\"gpu\",\"big\"]", false)] {
             let c = two_hosts();
             require(&c, labels);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_take_no_work_do_not_count_for_a_loop_with_labels() {
+    fn draining_hosts_do_not_count_for_a_loop_with_labels() {
         let c = two_hosts();
         require(&c, "[\"gpu\"]");
         add(&c, WorkEffect::Agent { ticket: 1, iteration: 1, attempt: 1 });

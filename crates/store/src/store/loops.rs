@@ -265,7 +265,7 @@ pub fn step_next(
                 memory.learn_from(c, &current, &decision.next, &noted, now)?;
                 return Ok(Some(decision));
             }
-            (Ok(None), _) => "its loop is not there".to_owned(),
+            (Ok(None), _) => "its loop does not exist".to_owned(),
             (Ok(_), Err(error)) => error.to_string(),
             (Err(StoreError::Bug { detail }), _) => detail,
             (Err(error), _) => return Err(error),

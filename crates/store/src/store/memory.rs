@@ -85,7 +85,7 @@ impl StoredLearning {
     fn open(&self) -> Result<Learning, Failure> {
         let learning: Learning = serde_json::from_str(&self.data).map_err(|error| error.to_string())?;
         if learning.checksum() != self.checksum || learning.id != self.id {
-            return Err(Failure::new("its checksum does not hold"));
+            return Err(Failure::new("its checksum is wrong"));
         }
         Ok(learning)
     }

@@ -1,6 +1,6 @@
 //! Connection to the database in the form of rusqlite, so that each statement is written once for SQLite and PostgreSQL.
 //!
-//! Statements reach SQLite unchanged and without an allocation of their own. Values have rusqlite's types on both engines.
+//! Statements reach SQLite unchanged and without an additional allocation. Values have rusqlite's types on both engines.
 
 pub(super) mod checkpointer;
 mod engine;

@@ -41,7 +41,7 @@ fn packed_body_is_unpacked_unchanged() {
 
 /// A write that fails or panics does not affect its group, and later writes see earlier ones.
 #[tokio::test]
-async fn writes_of_a_group_run_in_order_and_are_undone_by_themselves() {
+async fn writes_of_a_group_run_in_order_and_roll_back_separately() {
     let (_folder, path) = file();
     let store = Store::open(&path).expect("opened");
     let mut group = WriteGroup::default();
@@ -218,7 +218,7 @@ async fn full_disk_refuses_writes_and_keeps_outcomes() {
 }
 
 #[tokio::test]
-async fn effects_are_claimed_in_order_and_again_after_owner_loss() {
+async fn effects_are_claimed_in_order_and_reclaimed_after_owner_loss() {
     let store = Store::in_memory().expect("opened");
     let label = Effect::Forge(ForgeEffect::StateLabel { state: Some(LoopState::Queued) });
     for effect in [status(), label.clone(), status(), Effect::Work(WorkEffect::Prepare { ticket: 1 })] {
@@ -370,7 +370,7 @@ async fn write_ahead_log_grows_during_a_long_read() {
     assert!(log == 0 && database > 500_000, "{database} {log}");
 }
 
-/// Writes without a pause: the thread copies the log into the database, and the log begins anew before it has 40 MiB.
+/// Writes without a pause: the thread copies the log into the database, and the log restarts before it has 40 MiB.
 #[tokio::test]
 async fn write_ahead_log_stays_bounded_while_writes_never_pause() {
     let (_folder, path) = file();
@@ -455,7 +455,7 @@ async fn backup_contains_all_data() {
 }
 
 #[tokio::test]
-async fn attaching_leaves_the_marks_of_the_service_alone() {
+async fn attaching_does_not_change_the_marks_of_the_service() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("ralph.db");
     let store = Store::open(&path).expect("opened");

@@ -88,7 +88,7 @@ pub(super) struct PartedFile<'a> {
     pub defined: &'a HashSet<&'a str>,
 }
 
-/// Returns the names that the file defines by a directive, without those of macros with parameters.
+/// Returns the names that the file defines by a directive, without the names of macros with parameters.
 pub(super) fn defined_names(source: &str) -> HashSet<&str> {
     let lines = source.lines().map(str::trim_start).filter(|line| line.starts_with('#'));
     let definitions = lines.map(|line| line.trim_start_matches('#').split_whitespace());

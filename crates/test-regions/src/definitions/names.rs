@@ -4,7 +4,7 @@ use crate::language::SourceLanguage;
 
 /// Names of Python that a module may export again.
 const PYTHON: [&str; 8] = ["AssertionError", "isinstance", "len", "sorted", "repr", "str", "bool", "tuple"];
-/// Functions and classes of a file that take the place of built-in ones. Names that ordinary programs also define are left out.
+/// Functions and classes of a file that shadow built-in ones. Names that ordinary programs also define are left out.
 pub(super) const SHADOWS: [(SourceLanguage, &[&str]); 7] = [
     (SourceLanguage::Python, &PYTHON),
     (

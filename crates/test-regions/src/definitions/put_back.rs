@@ -61,7 +61,7 @@ const CORE: [&str; 24] = [
     "Error",
 ];
 
-/// Comparisons by all fields, which stand in for a new comparison of a type that the base compared by identity.
+/// Comparisons by all fields, which replace a new comparison of a type that the base compared by identity.
 const PYTHON_FIELDS: &str = "def __eq__(self, other): return type(self) is type(other) and self.__reduce_ex__(4)[:3] == other.__reduce_ex__(4)[:3]";
 const RUBY_FIELDS: &str = "def ==(other); self.class == other.class && (respond_to?(:to_a) ? to_a == other.to_a : instance_variables.to_h { |name| [name, instance_variable_get(name)] } == other.instance_variables.to_h { |name| [name, other.instance_variable_get(name)] }); end";
 /// Name of the base's order of Ruby, by which the base compared.
@@ -215,7 +215,7 @@ impl ChangedDefinitions<'_> {
         found.map_or("", |(file, item)| &file.base.text[item.range.clone()])
     }
 
-    /// Returns the text that takes the place of a new definition in the run with the base's tests; `None` if the definition
+    /// Returns the text that replaces a new definition in the run with the base's tests; `None` if the definition
     /// stays, because the base could not compare the values.
     fn stand_in(&self, file: &FileDefinitions<'_>, one: &VerdictDefinition) -> Option<String> {
         let text = &file.branch.text[one.range.clone()];
@@ -272,7 +272,7 @@ impl ChangedDefinitions<'_> {
         }
     }
 
-    /// Adds what a removed definition needs: the derived comparison that it replaced.
+    /// Adds the derived comparison that a removed definition replaced.
     fn derive(&self, file: &FileDefinitions<'_>, one: &VerdictDefinition, edits: &mut Vec<(usize, Edit)>) {
         let mut add = |file: usize, at: usize, text: String| {
             let edit = Edit { range: at..at, text, name: one.region_name(), judgement: Judgement::Restored };

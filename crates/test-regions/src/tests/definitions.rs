@@ -1,4 +1,4 @@
-//! Tests of definitions that decide whether assertions pass: equality of types, and names that take the place of built-in ones.
+//! Tests of definitions that decide whether assertions pass: equality of types, and names that shadow built-in ones.
 
 use super::details::merged;
 use crate::{ChangedFile, FileMerge, with_base_tests, with_base_tests_of};
@@ -34,7 +34,7 @@ fn branch(base: &str, changes: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn new_equality_of_old_type_is_put_back() {
+fn equality_of_an_existing_type_is_restored() {
     let changes: [(Change<'_>, &[(&str, &str)]); 21] = [
         (
             ("a.py", PYTHON, &[("seconds: int", "seconds: int = field(compare=False)")]),
@@ -290,7 +290,7 @@ fn program_keeps_its_own_definitions() {
 }
 
 #[test]
-fn task_may_ask_for_definition() {
+fn definition_required_by_the_task_is_kept() {
     let text = branch(RUBY, &[("cents == other.cents && ", "")]);
     let files = [ChangedFile { path: "a.rb", base: Some(RUBY), branch: Some(&text) }];
     for (task, is_kept) in [
@@ -318,7 +318,7 @@ fn definition_may_be_in_another_file_than_its_type() {
     let texts: Vec<&str> = merge.files.iter().filter_map(|(_, merge)| merge.text.as_deref()).collect();
     assert_eq!(texts.len(), 2, "{merge:?}");
     assert!(texts[0].starts_with("#[derive(PartialEq)]\n") && !texts[1].contains("impl"), "{texts:?}");
-    // A definition that only moved is no change.
+    // A definition that only moved is not a change.
     let moved =
         branch(RUBY, &[("  def ==(other)\n    cents == other.cents && currency == other.currency\n  end\n", "")]);
     let new = "class Money\n  def ==(other)\n    cents == other.cents && currency == other.currency\n  end\nend\n";

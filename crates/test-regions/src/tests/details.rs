@@ -136,7 +136,7 @@ fn changed_macro_of_tests_is_reported() {
 }
 
 #[test]
-fn new_file_loses_its_tests_only() {
+fn only_the_tests_of_a_new_file_are_removed() {
     let merge = with_base_tests("a.rs", None, "fn a() {}\n\n#[cfg(test)]\nmod tests {}\n");
     assert_eq!(merge.text.as_deref(), Some("fn a() {}\n"));
     assert_eq!(merge.judged.first().map(|(_, judgement)| *judgement), Some(Judgement::Removed));
@@ -153,7 +153,7 @@ fn unknown_language_is_reported_if_tests_changed() {
 }
 
 #[test]
-fn region_in_another_file_is_no_difference() {
+fn region_moved_to_another_file_is_not_a_difference() {
     let tests = "#[cfg(test)]\nmod tests {\n    #[test]\n    fn a() {}\n}\n";
     let doc = "/// ```\n/// a();\n/// ```\npub fn a() {}\n";
     let old = format!("{doc}{tests}");
@@ -176,7 +176,7 @@ fn region_in_another_file_is_no_difference() {
 
 /// `nim doc` does not run examples of unexported functions.
 #[test]
-fn documentation_of_an_item_that_stays_is_put_back() {
+fn documentation_of_a_remaining_item_is_restored() {
     let doc = "  runnableExamples:\n    doAssert a() == 1\n";
     let base = format!("func a*(): int =\n{doc}  1\n");
     let branch = format!("func a*(): int =\n  2\n\nfunc b(): int =\n{doc}  1\n");
@@ -192,7 +192,7 @@ fn documentation_of_an_item_that_stays_is_put_back() {
 
 /// `python3 -m doctest a.py` reports no number of tests, so a missing test would not be noticed.
 #[test]
-fn doctest_may_only_move_to_a_file_that_had_some() {
+fn doctest_may_move_only_to_a_file_with_doctests() {
     let item = "def a():\n    \"\"\"\n    >>> a()\n    1\n    \"\"\"\n    return 1\n";
     let other = item.replace("a()", "b()");
     let both = format!("{other}{item}");
@@ -354,7 +354,7 @@ fn files_of_test_modules_are_found() {
 }
 
 #[test]
-fn program_that_asks_for_the_macro_of_the_tests_is_reported() {
+fn program_that_uses_the_test_macro_is_reported() {
     let base = "int a(int x) {\n    return x;\n}\n\n#ifdef TEST\nint main(void) {\n    return a(1) != 2;\n}\n#endif\n";
     let branch = base.replace("    return x;", "#ifdef TEST\n    return 2;\n#endif\n    return x;");
     let reason = "tests of the file: a new line of the program may keep them from running: `#ifdef TEST`";

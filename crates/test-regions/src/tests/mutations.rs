@@ -70,7 +70,7 @@ fn mutated_branches_are_judged_or_reported() {
 }
 
 #[test]
-fn text_of_one_language_is_harmless_in_others() {
+fn text_of_one_language_does_not_panic_in_others() {
     let corpus = corpus();
     for (case, other) in corpus.iter().flat_map(|case| corpus.iter().map(move |other| (case, other))) {
         check(&case.path, &case.base, &other.base);
@@ -179,7 +179,7 @@ fn files_of_400_kib_take_less_than_ten_seconds() {
 }
 
 #[test]
-fn long_names_and_conditions_have_no_copies() {
+fn long_names_and_conditions_are_not_copied() {
     let long = "a".repeat(100_000);
     let rust = format!("mod {long} {{ #[test] fn b() {{}} #[test] fn c() {{}} }}\n");
     let cpp = format!("#if {long}\nvoid test_a() {{ assert(1); }}\n#endif\n");
@@ -204,7 +204,7 @@ fn large_files_with_tests_of_the_base_are_reported() {
     };
     assert_eq!(of(&[("a.rs", base, &large)]), [Reason::TooLarge]);
     assert_eq!(of(&[("a.rs", "fn a() {}\n", &large)]), []);
-    // Documents have one part, whatever their size.
+    // Documents of any size have one part.
     assert_eq!(of(&[("a.md", "# A\n", &large)]), []);
     let many = "const A: u8 = 1;\n".repeat(MAX_FILE_BYTES / 2 / 17);
     let name = |at: usize| format!("a{at}.rs");

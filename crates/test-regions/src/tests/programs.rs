@@ -83,7 +83,7 @@ fn text_with_a_session_is_a_document() {
 }
 
 #[test]
-fn overload_that_no_test_can_call_is_no_difference() {
+fn overload_that_no_test_can_call_is_not_a_difference() {
     for (path, base, added) in [
         (
             "a.d",
@@ -202,7 +202,7 @@ fn rust(program: &str, tests: &[&str]) -> String {
 }
 
 #[test]
-fn divided_test_module_is_no_difference() {
+fn divided_test_module_is_not_a_difference() {
     let base = rust(FUNCTIONS, &[TEST_A, TEST_B]);
     let one = rust("pub fn a() -> u8 { 1 }\n", &[TEST_A]);
     let two = rust("pub fn b() -> u8 { 2 }\n", &[TEST_B]);

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn large_body_makes_room_for_a_small_one() {
+    async fn large_body_yields_to_a_small_one() {
         let room = BodyRoom::default();
         let (small, large) = (room.enter(), room.enter());
         small.add(1024).await;
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn body_that_stopped_makes_room_for_a_larger_one_that_begins() {
+    async fn stalled_body_yields_to_a_larger_new_one() {
         let room = BodyRoom::default();
         let stopped: Vec<BodyPlace<'_>> = std::iter::repeat_with(|| room.enter()).take(80).collect();
         for body in &stopped {

@@ -71,7 +71,7 @@ async fn receive(edge: &HttpState, hook: &Hook, headers: &HeaderMap, body: Body)
     let delivery = one_of(headers, &delivery_header).ok_or((StatusCode::BAD_REQUEST, "the delivery has no id"))?;
     let event = one_of(headers, &event_header).ok_or((StatusCode::BAD_REQUEST, "the delivery names no event"))?;
     if delivery.starts_with(inbox::POLLED) {
-        return Err((StatusCode::BAD_REQUEST, "the id of the delivery is not one of a forge"));
+        return Err((StatusCode::BAD_REQUEST, "the delivery id does not have the format of a forge"));
     }
     let announced = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok());
     if announced.is_some_and(|length: usize| length > DELIVERY_BYTES) {
@@ -83,8 +83,8 @@ async fn receive(edge: &HttpState, hook: &Hook, headers: &HeaderMap, body: Body)
     let secrets = secrets_for(hook, &body)?;
     if !verify_headers(hook.style, secrets, values, &body) {
         let why = match std::ptr::eq(secrets, hook.secrets.as_slice()) {
-            true => "the signature does not hold",
-            false => "the signature is not that of the repository's own secret",
+            true => "the signature is invalid",
+            false => "the signature does not match the repository's own secret",
         };
         return Err((StatusCode::UNAUTHORIZED, why));
     }
@@ -145,7 +145,7 @@ fn check_form(headers: &HeaderMap) -> Result<(), Refusal> {
     }
     let packed = headers.get(header::CONTENT_ENCODING).is_some_and(|v| v.as_bytes() != b"identity");
     if packed {
-        return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, "packed bodies are not taken"));
+        return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, "compressed bodies are not accepted"));
     }
     Ok(())
 }

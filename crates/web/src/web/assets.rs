@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn own_files_contain_no_evaluated_code_and_load_nothing_from_elsewhere() {
+    fn own_files_use_no_eval_and_no_external_resources() {
         for (name, _, content) in FILES.iter().filter(|file| !file.0.starts_with("vendor/")) {
             let text = String::from_utf8_lossy(content);
             for banned in ["eval(", "new Function", "innerHTML", "@import", "url(", "https://"] {

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn token_is_known_only_by_its_whole_text() {
+    async fn token_is_recognized_only_by_its_complete_text() {
         let store = Store::in_memory().expect("opened");
         let made = make_token(&store, request(ApiScope::Read), Timestamp(1)).await.expect("made");
         let (token, stored) = made.expect("not too many");

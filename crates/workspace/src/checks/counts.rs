@@ -71,7 +71,7 @@ const MAX_NAME: usize = 200;
 /// Maximum number of prefixes before one line.
 const MAX_PREFIXES: u8 = 2;
 
-/// Runners with code of their own. `table` has those that are read by patterns alone.
+/// Runners with separate code. `table` has the runners that are read by patterns alone.
 static RUNNERS: [Runner; 33] = [
     unittest::RUNNER,
     pytest::RUNNER,
@@ -115,7 +115,7 @@ static ESCAPES: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 pattern!(BLANKS, r"[ \x08]+$");
-// A summary of whatever runner, in words: `5 passed`, `5 tests, 0 failures`, `OK (5 tests)`, `Passed: 5`. Not what is announced,
+// A summary of any runner, in words: `5 passed`, `5 tests, 0 failures`, `OK (5 tests)`, `Passed: 5`. Not an announcement,
 // nor the packages that pnpm counts.
 pattern!(
     SUMMARY,
@@ -147,7 +147,7 @@ pub fn read(output: &str) -> TestResults {
 /// run of a known runner without it.
 fn read_prefixed(plain: &str, depth: u8, results: &mut TestResults) {
     let runs = runs_in(plain);
-    // What a known runner printed has its own prefixes, such as those of CTest.
+    // Output of a known runner has its own prefixes, such as CTest's.
     let outside = outside_of(&runs, plain);
     let mut prefixes = Vec::new();
     for (prefix, text) in prefixes::groups(&outside) {

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn sentences_and_single_files_are_no_total() {
+    fn sentences_and_single_files_are_not_totals() {
         for output in [
             "",
             "we want a coverage of 85%\n",
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn last_run_of_an_output_counts() {
+    fn last_total_in_the_output_counts() {
         assert_eq!(read("TOTAL        40      6    85%\nagain\nTOTAL        40      9    77%\n"), Some(77.0));
     }
 }

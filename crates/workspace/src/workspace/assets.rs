@@ -63,7 +63,7 @@ pub(super) struct StagedAssets {
 enum AssetChange {
     /// git stores the file: an empty file, a link, or a pointer of the index.
     AsFile,
-    /// The content is that of the index.
+    /// The content equals the index.
     None,
     /// The commit gets this pointer.
     Pointer { pointer: Pointer, is_executable: bool },
@@ -340,7 +340,7 @@ impl Workspaces {
         self.object(what, call.input(pointer.text().into_bytes())).await
     }
 
-    /// Returns those of the paths that the base's attributes assign to Git LFS.
+    /// Returns the paths that the base's attributes assign to Git LFS.
     async fn asset_paths(&self, tree_paths: &TreePaths, paths: &[PathBuf]) -> Result<Vec<PathBuf>, WorkspaceError> {
         if paths.is_empty() || !attributes::assign_assets(&tree_paths.store) {
             return Ok(Vec::new());
@@ -432,7 +432,7 @@ impl AssetFolder {
         if content.len() as u64 > *bytes_left {
             let limit = PUSHED_BYTES >> 20;
             let why = format!(
-                "{shown} belongs to Git LFS, and a commit holds at most {limit} MiB of its files: its change was not committed"
+                "{shown} belongs to Git LFS, and a commit may contain at most {limit} MiB of its files: its change was not committed"
             );
             return Ok(AssetChange::Refused(why));
         }
@@ -458,7 +458,7 @@ fn repositories(tree_paths: &TreePaths) -> [PathBuf; 2] {
     [tree_paths.store.clone(), tree_paths.mirror.clone()]
 }
 
-/// Creates a call of git-lfs in a repository for one transfer. Its address takes precedence over that of a repository's `.lfsconfig`.
+/// Creates a call of git-lfs in a repository for one transfer. Its address takes precedence over a repository's `.lfsconfig`.
 fn transfer<'a>(what: &'a str, repository: &'a Path, access: &'a GitUrl) -> GitCommand<'a> {
     let call = GitCommand::new(what, repository)
         .remote(access)

@@ -1,7 +1,7 @@
-//! Environments: what the setup commands of a repository created at a base, kept for later trees.
+//! Environments: files that the setup commands of a repository created at a base, kept for later trees.
 //!
 //! An environment is a folder outside of every sandbox. It contains ignored folders of the tree (`node_modules`) and package caches of
-//! the home (`.cargo`). Each tree and each home gets a copy of its own, so that no agent changes it for others. On a file system
+//! the home (`.cargo`). Each tree and each home gets a separate copy, so that no agent changes it for others. On a file system
 //! that shares blocks between files (btrfs, xfs), the copies take no space. Paths of the tree and the home in text files are
 //! replaced, because virtual environments contain them.
 
@@ -246,7 +246,7 @@ impl Workspaces {
         Some(Environment { folder, record })
     }
 
-    /// Returns the effects of setup commands on a checkout so far. Ignored folders of ecosystems and those of `cache` are kept
+    /// Returns the effects of setup commands on a checkout so far. Ignored folders of ecosystems and the folders of `cache` are kept
     /// ones, unless they contain tracked files.
     ///
     /// # Errors

@@ -54,7 +54,7 @@ pub enum WorkspaceError {
     #[error("git {found} cannot be used, {needed} or later is needed")]
     GitVersion { found: String, needed: String },
     /// A git command exceeded its time limit.
-    #[error("git took over {seconds} s to {what}")]
+    #[error("git did not finish within {seconds} s: {what}")]
     Timeout { what: String, seconds: u64 },
     /// A git command failed for another reason.
     #[error("git could not {what}: {detail}")]

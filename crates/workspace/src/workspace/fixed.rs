@@ -35,7 +35,7 @@ impl FileState {
 }
 
 impl FixedFiles {
-    /// Reads those of the files again that were replaced on purpose. Missing files are dropped.
+    /// Reads the files again that were replaced on purpose. Missing files are dropped.
     pub async fn replaced(mut self, paths: &[String]) -> Result<Self, WorkspaceError> {
         let paths = paths.to_vec();
         files::blocking(move || {
@@ -100,7 +100,7 @@ mod tests {
 
     /// See docs/research/threats.md#g17.
     #[tokio::test]
-    async fn written_files_are_those_with_another_content() {
+    async fn only_files_with_changed_content_are_written() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         std::fs::create_dir(root.join("tests")).unwrap();

@@ -75,12 +75,12 @@ impl GitUrl {
             _ => return Err(bad("only https, http and file are supported")),
         };
         if !parsed.username().is_empty() || parsed.password().is_some() {
-            return Err(bad("it holds a user name or password; give them as the credential"));
+            return Err(bad("it contains a user name or password; give them as the credential"));
         }
         let credential = match &self.credential {
             Some((user, token)) if scheme != "file" => {
                 if [user.as_str(), token.expose_secret()].iter().any(|part| part.contains(['\n', '\r', '\0'])) {
-                    return Err(bad("its credential holds a line break"));
+                    return Err(bad("its credential contains a line break"));
                 }
                 Some((user.as_str(), token))
             }

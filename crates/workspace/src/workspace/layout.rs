@@ -99,7 +99,7 @@ impl Layout {
     pub fn tmp(&self) -> PathBuf {
         self.root.join("tmp")
     }
-    /// Returns the attributes file that makes git show source files as text, whatever they contain.
+    /// Returns the attributes file that makes git show source files of any content as text.
     pub fn source_attributes(&self) -> PathBuf {
         self.root.join("source-attributes")
     }

@@ -140,7 +140,7 @@ impl Workspaces {
                 self.git.ok(fetch_call(mirror, remote).args(refspecs)).await?;
             }
         }
-        // The remote may have moved since it was asked; what was fetched is what counts.
+        // The remote may have moved since the query; the fetched state counts.
         let base = self.ref_value(mirror, &wanted[0].1).await?.unwrap_or(base);
         let branch = match &tips[1] {
             Some(tip) => Some(self.ref_value(mirror, &wanted[1].1).await?.unwrap_or_else(|| tip.clone())),

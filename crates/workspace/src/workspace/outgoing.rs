@@ -88,7 +88,7 @@ impl<'a> RawEntry<'a> {
         Some(entry)
     }
 
-    /// Returns the letters of the status, one per parent. A score follows those of moves and copies.
+    /// Returns the letters of the status, one per parent. A score follows the letters of moves and copies.
     pub(super) fn status(&self) -> &'a [u8] {
         self.fields.last().copied().unwrap_or_default()
     }
@@ -225,9 +225,9 @@ impl Workspaces {
         tree_paths: &TreePaths,
         request: &ClearRequest<'_>,
     ) -> Result<Vec<(Sha, Vec<u8>, Vec<ChangedObject>)>, WorkspaceError> {
-        // The mirror has the refs of what the forge has, the loop's store the new objects.
+        // The mirror has the forge's refs, the loop's store the new objects.
         let TreePaths { mirror, store, .. } = tree_paths;
-        let call = GitCommand::new("list what a push sends", mirror);
+        let call = GitCommand::new("list the objects of a push", mirror);
         let call = call.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", objects(store));
         let call = call.args(["log", "-z", "--no-color", "--pretty=raw"]);
         let call = call.args(["--diff-merges=combined", "--raw", "-r", "--root", "--no-abbrev", "--no-renames"]);

@@ -43,7 +43,7 @@ impl Pointer {
         }
     }
 
-    /// Reads the pointer of a file; `None` if the file is no pointer.
+    /// Reads the pointer of a file; `None` if the file is not a pointer.
     pub fn parse(content: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(content).ok()?;
         if !text.starts_with(POINTER_START) || text.len() as u64 >= POINTER_BYTES {
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pointers_are_parsed_and_other_texts_are_not() {
+    fn only_pointers_are_parsed() {
         let pointer = Pointer::of(b"content");
         assert_eq!(Pointer::parse(pointer.text().as_bytes()), Some(pointer.clone()));
         let with_more = pointer.text().replace("oid", "ext-0-x sha256:1\noid").replace('\n', "\r\n");

@@ -105,7 +105,7 @@ impl Workspaces {
             let path = path.to_string_lossy();
             self.protected.protect(&path) || more.protect(&path)
         };
-        // A name is that of a file: a link in the place of a folder would replace all files in the folder.
+        // The name belongs to a file: a link in place of a folder would replace all files in the folder.
         let is_named = |path: &Path| {
             let is_link = std::fs::symlink_metadata(tree_paths.dir.join(path)).is_ok_and(|found| !found.is_file());
             let is_folder = differing.iter().any(|other| other.starts_with(path) && *other != path);

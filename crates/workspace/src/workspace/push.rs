@@ -56,7 +56,7 @@ impl Workspaces {
         let store = tree_paths.store;
         let lease = format!("--force-with-lease=refs/heads/{branch}:{}", expected.map_or("", Sha::as_str));
         let refspec = format!("{commit}:refs/heads/{branch}");
-        // Without file contents, git must know what the remote has, or it tries to send objects that are missing here.
+        // Without file contents, git must know the remote's objects, or it tries to send objects that are missing here.
         let negotiate = format!("push.negotiate={}", is_partial(&store));
         let call = GitCommand::new("push", &store).remote(access).config(negotiate);
         let call = call.args(["push", "--porcelain", "--no-verify", "--no-signed", "--no-follow-tags"]);

@@ -130,7 +130,7 @@ impl Workspaces {
             .config("gc.auto=6700")
             .config("gc.autoPackLimit=50")
             .config("gc.autoDetach=false")
-            // Stores borrow objects that no ref of the mirror needs any more, such as those of a base that was moved back.
+            // Stores borrow objects that no ref of the mirror needs any more, such as objects of a base that was moved back.
             .config("gc.pruneExpire=never")
             .args(["gc", "--auto", "--quiet"]);
         self.git.ok(housekeeping).await.map(drop)

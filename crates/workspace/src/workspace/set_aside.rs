@@ -19,7 +19,7 @@ pub struct SetAside<'a> {
 
 impl Workspaces {
     /// Saves the new files of a killed run as a commit, then removes them from the tree and the private index. After a
-    /// crash in between, the saved commit tells which files these are.
+    /// crash in between, the saved commit identifies these files.
     pub(super) async fn set_aside(
         &self,
         (loop_id, repo): (&LoopId, &RepoRef),

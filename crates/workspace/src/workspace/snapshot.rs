@@ -232,7 +232,7 @@ impl Workspaces {
     }
 
     /// Updates the private index from the files; returns the differences. If the disk is full, the objects that were
-    /// written until then are removed, so that the loop can go on in the space that is left.
+    /// written until then are removed, so that the loop can continue in the remaining space.
     async fn stage(&self, tree_paths: &TreePaths, parent: &Sha) -> Result<Changes, WorkspaceError> {
         let staged = self.stage_files(tree_paths, parent).await;
         if let Err(WorkspaceError::DiskFull { .. }) = &staged
@@ -262,7 +262,7 @@ impl Workspaces {
         let mut changes = files::blocking(move || Ok(classify(&dir, &listed, &links))).await?;
         let compiled = |path: &PathBuf| is_compiled_cache(&path.to_string_lossy());
         if changes.stage.iter().any(compiled) {
-            // What interpreters compiled is no work, also where no `.gitignore` says so.
+            // Compiled files of interpreters are not work, even without a matching `.gitignore`.
             changes.stage.retain(|path| !compiled(path) || before.is_file(path.as_os_str().as_encoded_bytes()));
         }
         let assets = self.stage_assets(tree_paths, &before, &mut changes.stage, &mut changes.left_out).await?;
@@ -292,7 +292,7 @@ impl Workspaces {
             };
         }
         // Last, because it looks at no file: before, it would write an index that is newer than files which changed in the second
-        // of their checkout, and git would take those of the same size for unchanged.
+        // of their checkout, and git would treat files of the same size as unchanged.
         if !entries.is_empty() {
             self.git.ok(update(&entries, &["--index-info"])).await?;
         }

@@ -17,7 +17,7 @@ use super::tracked::Tracked;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::Sha;
 
-/// Maximum number of submodules of a commit, with those of submodules.
+/// Maximum number of submodules of a commit, including nested submodules.
 const MOST_SUBMODULES: usize = 64;
 
 /// Submodule of a commit.
@@ -120,7 +120,7 @@ impl Workspaces {
         Ok(self.tracked_at(store, commit).await?.submodule_commits())
     }
 
-    /// Puts the files of the fetched submodules into a tree whose other files are those of a commit.
+    /// Puts the files of the fetched submodules into a tree with the other files of a commit.
     pub(super) async fn fill_submodules(
         &self,
         tree_paths: &TreePaths,
@@ -138,7 +138,7 @@ impl Workspaces {
         Ok(())
     }
 
-    /// Returns the paths of the submodules whose files in a tree are not those of their commits. A submodule that was not fetched
+    /// Returns the paths of the submodules whose files in a tree differ from their commits. A submodule that was not fetched
     /// has none.
     pub(super) async fn changed_submodules(
         &self,
@@ -224,7 +224,7 @@ fn public_address(url: &str, hosts: &[String]) -> Option<String> {
         None => url.split_once(':').filter(|(at, _)| !at.contains('/'))?,
     };
     let host = at.rsplit_once('@').map_or(at, |(_, host)| host).to_lowercase();
-    // The port of another protocol is not that of https.
+    // The port of another protocol differs from https.
     let host = if url.starts_with("https:") { host } else { host.split(':').next()?.to_owned() };
     let path = path.trim_start_matches('/');
     (hosts.contains(&host) && is_harmless(path)).then(|| format!("https://{host}/{path}"))
@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_on_the_same_forge_are_resolved_and_others_are_not() {
+    fn only_addresses_on_the_same_forge_are_resolved() {
         let here = "https://forge.example:3000/acme/app.git";
         for (url, expected) in [
             ("../lib.git", Some("https://forge.example:3000/acme/lib.git")),

@@ -270,7 +270,7 @@ impl Workspaces {
         self.update_refs(&guard, &tree_paths.store, &[RefChange::Set(name, commit.clone())]).await
     }
 
-    /// Sets the files to those of `commit` and returns their list. If this fails, the tree is replaced.
+    /// Sets the files to the files of `commit` and returns their list. If this fails, the tree is replaced.
     async fn fill(&self, tree_paths: &TreePaths, commit: &Sha) -> Result<Arc<Tracked>, WorkspaceError> {
         match self.fill_in_place(tree_paths, commit).await {
             Err(WorkspaceError::Git { .. } | WorkspaceError::Io { .. }) => {

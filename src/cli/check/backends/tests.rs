@@ -24,7 +24,7 @@ fn config(folder: &Path, backends: &str) -> (Config, Env) {
 }
 
 #[test]
-fn paths_that_the_sandbox_hides_are_named_also_within_shell_lines() {
+fn hidden_paths_are_reported_also_in_shell_lines() {
     let folder = tempfile::tempdir().unwrap();
     let script = folder.path().join("agent.sh");
     std::fs::write(&script, "true\n").unwrap();

@@ -59,7 +59,7 @@ async fn forge_account_and_permissions_are_checked() {
     assert!(of(&findings, "database").detail.starts_with("does not exist yet"));
     assert!(!config.data_dir.exists(), "looking makes nothing");
 
-    // Writing is not enough there: whoever gives a command has to be asked about.
+    // Write access is not enough there: the service has to query the permission of each sender.
     forge.grant(repo, &bot, Access::Write).expect("granted");
     let findings = look(&config, &env).await;
     let permission = of(&findings, "repositories of work");
@@ -236,10 +236,7 @@ async fn team_with_write_access_that_the_bot_cannot_see_is_named() {
     let findings = look(&config, &env).await;
     let hidden = of(&findings, "team acme/devs");
     assert_eq!(hidden.status, FindingStatus::Warn, "{hidden:?}");
-    assert!(
-        hidden.detail.contains("write access to acme/app") && hidden.detail.contains("cannot be told"),
-        "{hidden:?}"
-    );
+    assert!(hidden.detail.contains("write access to acme/app") && hidden.detail.contains("cannot check"), "{hidden:?}");
     assert!(hidden.fix.contains("a member of the team or an owner") && hidden.fix.contains("`read:organization`"));
     let named = |team: &str| findings.iter().any(|finding| finding.name == format!("team acme/{team}"));
     assert!(!named("docs") && !named("bots"), "a team that only reads, and one that the bot is in: {findings:?}");
@@ -324,7 +321,7 @@ fn each_sandbox_escape_attempt_is_listed() {
     assert_eq!(sandbox(&found, required).len(), 1);
 }
 
-/// A weaker sandbox is named as such, with everything that it does not prevent.
+/// The report of a weaker sandbox lists the attacks that it does not prevent.
 #[test]
 fn tier_b_report_depends_on_required_sandbox() {
     let escape = |name, held| EscapeTest { name, held, detail: "seen".into(), fix: "update" };
@@ -380,7 +377,7 @@ fn agent_network_access_is_listed() {
     assert_eq!(network(&all).map(|finding| finding.status), Some(FindingStatus::Warn));
 }
 
-/// A token with a scope that only reads passed all other checks.
+/// All other checks accept a token with a read-only scope.
 #[tokio::test]
 async fn token_and_webhooks_are_proved() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -416,7 +413,7 @@ async fn token_and_webhooks_are_proved() {
     assert!(hooks.detail.contains("lacks the events issues, issue_label"), "{hooks:?}");
 }
 
-/// Deliveries arrive although the token may not list the webhooks, so that is no failure.
+/// Deliveries arrive although the token may not list the webhooks, so that is not a failure.
 #[tokio::test]
 async fn token_of_github_and_its_webhooks_are_proved() {
     use crate::forge::github::EVENTS;
@@ -467,7 +464,7 @@ async fn token_of_github_and_its_webhooks_are_proved() {
     assert_eq!(hooks.status, FindingStatus::Warn, "{hooks:?}");
     assert!(
         hooks.detail.contains("the token may not list the webhooks of team/app")
-            && hooks.detail.contains("cannot be told")
+            && hooks.detail.contains("cannot be checked")
     );
     assert_eq!(of(&findings, "token of work").status, FindingStatus::Ok, "{findings:?}");
 }

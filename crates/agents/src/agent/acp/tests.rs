@@ -295,7 +295,7 @@ fn end_of_the_turn_decides_the_status() {
 }
 
 #[test]
-fn unknown_messages_are_no_errors() {
+fn unknown_messages_are_not_errors() {
     let mut talk = Talk::begun(inside());
     for message in [
         json!({ "jsonrpc": "2.0", "method": "vendor/notify", "params": {} }),
@@ -320,7 +320,7 @@ fn unknown_messages_are_no_errors() {
 }
 
 #[test]
-fn program_that_is_no_agent_fails() {
+fn program_that_is_not_an_agent_fails() {
     for (printed, is_unavailable) in [("hello", false), ("error: unknown option '--acp'", true), ("{\"id\":1}", true)] {
         let mut talk = Talk::new(inside());
         talk.client.line(Stream::Stdout, printed, &mut |_| ());

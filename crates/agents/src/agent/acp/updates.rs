@@ -87,7 +87,7 @@ impl AcpUpdates {
         !self.calls.is_empty()
     }
 
-    /// Reads an update of the session; those of other sessions are ignored.
+    /// Reads an update of the session; ignores updates of other sessions.
     pub(super) fn read(&mut self, params: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
         let update = &params["update"];
         if params["sessionId"].as_str() != self.output.session.as_deref() {
@@ -168,7 +168,7 @@ impl AcpUpdates {
         named
     }
 
-    /// Records how full the context window is, and the cost of the session.
+    /// Records the used part of the context window, and the cost of the session.
     fn session_usage(&mut self, update: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
         if let Some(tokens) = update["used"].as_u64() {
             let window = update["size"].as_u64().filter(|size| *size > 0);
@@ -181,7 +181,7 @@ impl AcpUpdates {
         }
     }
 
-    /// Records the tokens of one request (`is_part`), or those of the turn.
+    /// Records the tokens of one request (`is_part`) or of the whole turn.
     pub(super) fn record_tokens(&mut self, usage: &Value, is_part: bool, on_event: &mut dyn FnMut(AgentEvent)) {
         let tokens = counted(usage);
         if tokens == RunTokens::default() {

@@ -1,6 +1,6 @@
-//! Reads the body of a request as a stream: checks what it asks the provider to do, without a tree of its values.
+//! Reads the body of a request as a stream: checks the requested work of the provider, without a tree of its values.
 //!
-//! Only the fields that set the request's limits become values. Fields that the model reads are written anew as they
+//! Only the fields that set the request's limits become values. Fields that the model reads are serialized again as they
 //! are read. Input on which parsers disagree is rejected: duplicate keys, other encodings, text after the value.
 
 use std::borrow::Cow;
@@ -24,7 +24,7 @@ const MAX_FIELDS: usize = 10_000;
 const MAX_FEATURES: usize = 100;
 /// Maximum length of a text or name that is kept of a tool, in characters.
 const MAX_KEPT: usize = 60;
-/// Reason for a request whose text to send is larger than what was received, because numbers are written out.
+/// Reason for a request whose text to send is larger than the received text, because numbers are written out.
 const TOO_LARGE: &str = "the request is larger than 32 MiB";
 /// Fields of a request that the model reads.
 const READ_BY_THE_MODEL: [&str; 9] = [
@@ -306,7 +306,7 @@ impl Seen {
         Self { found: Found::default(), shape, outline, has_address: false }
     }
 
-    /// Adds the findings in a field, and those of its name, to the findings of its object.
+    /// Adds the findings in a field and in its name to the findings of its object.
     fn add_to(self, found: &mut Found, place: &Place<'_>) {
         if self.has_address {
             found.add("url_sources");
@@ -329,7 +329,7 @@ impl Seen {
 struct ValueScan<'n, 'w> {
     format: &'static WireFormat,
     place: Place<'n>,
-    /// JSON text of what was read.
+    /// JSON text of the read part.
     written: &'w mut Vec<u8>,
 }
 

@@ -312,7 +312,7 @@ fn document_of(data: &[u8]) -> Option<Value> {
     document.filter(|document| document.is_object() || document.is_array() || document.is_string())
 }
 
-/// Calls `visit` for the texts of a document in order, except those of structural fields.
+/// Calls `visit` for the texts of a document in order, except texts of structural fields.
 fn each_text(value: &mut Value, visit: &mut impl FnMut(&mut String)) {
     match value {
         Value::String(text) => visit(text),
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn events_without_a_begin_of_the_key_wait_for_nothing() {
+    fn events_without_a_part_of_the_key_are_forwarded_at_once() {
         let mut redactor = EventRedactor::new(forms(), MARK);
         let event = b"event: x\ndata: {\"delta\":{\"text\":\"Hello\"}}\n";
         assert_eq!(redactor.push(event), event);

@@ -353,7 +353,7 @@ impl RunMeter {
             return ReserveOutcome::Wait;
         }
         let wanted = quote.output.unwrap_or(MOST_OUTPUT);
-        // One request alone cannot add up with others, and must not be refused for what an earlier one was.
+        // One request alone cannot add up with others, and must not be refused because of an earlier refusal.
         let excess = if state.open.is_empty() { 0 } else { state.excess };
         let granted = match self.budget {
             None => wanted,
@@ -362,7 +362,7 @@ impl RunMeter {
                 let free = Money(left.0.saturating_sub(state.reserved().0));
                 let alone = quote.affordable(left, 0).min(wanted);
                 let now = quote.affordable(free, excess).min(wanted);
-                // A model without a price costs nothing, whatever is left.
+                // A model without a price costs nothing, so the remaining budget does not matter.
                 let is_free = quote.cost(wanted, 0) == Money(0);
                 let is_short = left <= Money(0) || quote.cost(alone, 0) > left || alone < wanted.min(LEAST_OUTPUT);
                 if !is_free && is_short {

@@ -1,5 +1,5 @@
-//! Checks a request before any part of it is sent: its form, endpoint, token, and what its body asks the provider to
-//! do. The request to the model is built only from checked parts.
+//! Checks a request before any part of it is sent: its form, endpoint, token, and the work that its body requests of the
+//! provider. The request to the model is built only from checked parts.
 
 use std::borrow::Cow;
 
@@ -153,10 +153,10 @@ pub(super) fn check_head(rules: &RequestRules<'_>, head: &Parts) -> Result<Check
 /// Checks that a request is addressed to the broker and is not a protocol upgrade or tunnel.
 fn check_form(rules: &RequestRules<'_>, head: &Parts) -> Result<(), RefusedRequest> {
     if head.uri.authority().is_some() || head.uri.scheme().is_some() || head.method == Method::CONNECT {
-        return Err(RefusedRequest::invalid("this is no proxy: the address of a request is a path"));
+        return Err(RefusedRequest::invalid("this server is not a proxy: the request target must be a path"));
     }
     if head.version != Version::HTTP_11 {
-        return Err(RefusedRequest::invalid("only HTTP/1.1 is spoken here"));
+        return Err(RefusedRequest::invalid("only HTTP/1.1 is supported"));
     }
     let names_broker = |host: &str| rules.hosts.iter().any(|known| known.eq_ignore_ascii_case(host));
     if !single(&head.headers, HOST.as_str())?.is_some_and(names_broker) {
@@ -265,7 +265,7 @@ fn forwarded(headers: &HeaderMap) -> HeaderMap {
     sent
 }
 
-/// Reads the body of a request and checks what it asks the provider to do.
+/// Reads the body of a request and checks the requested work of the provider.
 pub(super) fn check_body(
     rules: &RequestRules<'_>,
     matched: &Matched,
@@ -306,7 +306,7 @@ fn check_counts(body: &Map<String, Value>) -> Result<(), RefusedRequest> {
     }
     for (name, value) in body.iter().filter(|(_, value)| !value.is_null()) {
         if COUNTS.contains(&name.as_str()) && !value.is_u64() {
-            return Err(RefusedRequest::invalid(format!("`{name}` is not a whole number from 0 on")));
+            return Err(RefusedRequest::invalid(format!("`{name}` must be a non-negative integer")));
         }
         if WITH_COUNTS.contains(&name.as_str()) {
             match value {

@@ -113,7 +113,7 @@ impl EventReader {
                 }
                 continue;
             }
-            // The line feed of `\r\n` ends an empty line, which is no end of an event.
+            // The line feed of `\r\n` ends an empty line, which does not end an event.
             let line = std::mem::take(&mut self.line);
             match line.strip_prefix(b"data:") {
                 Some(data) => self.add(usage, data, told),

@@ -385,7 +385,7 @@ async fn failed_run_keeps_no_session_and_script_keeps_configured_files() {
 }
 
 #[tokio::test]
-async fn agent_that_hangs_after_its_result_is_finished() {
+async fn agent_that_hangs_after_its_result_is_stopped() {
     let place = CommandFixture::new(
         r#"echo '{"type":"result","subtype":"success","is_error":false,"result":"done"}'; sleep 300"#,
     );
@@ -658,7 +658,7 @@ echo "$u"; echo '{"id":3,"result":{"stopReason":"end_turn"}}'; cat >rest"#
 }
 
 #[tokio::test]
-async fn acp_agent_is_asked_to_stop_before_it_is_ended() {
+async fn acp_agent_is_asked_to_stop_before_it_is_killed() {
     let stops = r#"read cancel; echo "$cancel" >cancel.json; echo '{"id":3,"result":{"stopReason":"cancelled"}}'; cat"#;
     let place = CommandFixture::new(&format!("{ACP_START}echo >&2 works\n{stops}"));
     let asked = || fs::read_to_string(place.at("tree/cancel.json")).unwrap();

@@ -11,7 +11,7 @@ const MAX_SHORT: usize = 400;
 const KEPT_BYTES: usize = 160;
 /// Text that replaces omitted turns.
 const OMITTED_TURNS: &str =
-    "[Earlier steps were omitted here to save space. `git diff` shows what has been changed so far.]";
+    "[Earlier steps were omitted here to save space. `git diff` shows all changes so far.]";
 /// Approximate size of a message apart from its text, in bytes.
 const MESSAGE_OVERHEAD: usize = 40;
 
@@ -172,7 +172,7 @@ mod tests {
     proptest! {
         #![proptest_config(test_support::cases(128))]
         #[test]
-        fn calls_keep_their_results(results in prop::collection::vec(0usize..5_000, 0..30), most in 0usize..40_000) {
+        fn shortened_context_keeps_results_with_their_calls(results in prop::collection::vec(0usize..5_000, 0..30), most in 0usize..40_000) {
             let mut messages = conversation(&results);
             let before = size(&messages);
             trim(&mut messages, most);

@@ -98,7 +98,7 @@ impl Tree<'_> {
             EditCommand::Create { path, file_text } => {
                 let lines = file_text.lines().count();
                 let new = self.write(&path, &file_text, true)?;
-                Ok(format!("{path} is {} ({lines} lines).", if new { "made" } else { "written anew" }))
+                Ok(format!("{path} is {} ({lines} lines).", if new { "made" } else { "replaced" }))
             }
             EditCommand::StrReplace { path, old_str, new_str } => {
                 let text = self.text(&path)?;
@@ -175,7 +175,7 @@ impl Tree<'_> {
 
     fn text(&self, path: &str) -> Result<String, Failure> {
         let parts = self.parts(path)?;
-        let (name, above) = parts.split_last().ok_or("the path of a file is needed")?;
+        let (name, above) = parts.split_last().ok_or("expected the path of a file")?;
         String::from_utf8(contents(&self.folder(above, false)?, path, name)?)
             .map_err(|_| Failure::new(format!("{path} is not UTF-8 text; change it by a command")))
     }
@@ -183,7 +183,7 @@ impl Tree<'_> {
     /// Creates or replaces a file; returns `true` if it is new.
     fn write(&self, path: &str, text: &str, make_folders: bool) -> Result<bool, Failure> {
         let parts = self.parts(path)?;
-        let (name, above) = parts.split_last().ok_or("the path of a file is needed")?;
+        let (name, above) = parts.split_last().ok_or("expected the path of a file")?;
         let full = self.top.join(parts.iter().collect::<PathBuf>());
         if parts[0] == ".git" || self.read_only.iter().any(|path| full.starts_with(path)) {
             return Err(Failure::new(format!("{path} may only be read")));
@@ -316,7 +316,7 @@ fn replaced(path: &str, text: &str, old: &str, new: &str) -> Result<String, Fail
             replaced(path, text, &old.replace('\n', "\r\n"), &new.replace('\n', "\r\n"))
         }
         0 => {
-            let hint = if text.contains(old.trim()) { " as it is written; blanks at its ends differ" } else { "" };
+            let hint = if text.contains(old.trim()) { " exactly: the blanks at its ends differ" } else { "" };
             Err(Failure::new(format!("old_str is not in {path}{hint}. View the file and copy the text exactly.")))
         }
         count => Err(Failure::new(format!(

@@ -28,7 +28,8 @@ pub(super) fn first_message(run: &AgentRun, takes_images: bool) -> ChatMessage {
     }
     let mut text = run.prompt.clone();
     if !not_shown.is_empty() {
-        let why = if takes_images { "they are too large or could not be read" } else { "your model takes no images" };
+        let why =
+            if takes_images { "they are too large or could not be read" } else { "your model does not accept images" };
         text.push_str(&format!(
             "\n\nThese images were not shown to you, because {why}: {}. Do not guess what they show; if the task depends on it, \
              say so in the report.\n",

@@ -256,7 +256,7 @@ async fn commands_run_in_the_sandbox() {
 }
 
 #[tokio::test]
-async fn run_that_plans_edits_nothing() {
+async fn planning_run_edits_nothing() {
     let place = InternalFixture::new();
     let edit = ("edit", json!({"command": "create", "path": "made", "file_text": "x"}));
     let look = ("edit", json!({"command": "view", "path": "."}));
@@ -596,7 +596,7 @@ async fn tools_of_the_run_are_offered_and_called() {
     assert!(events.contains(&called), "{events:?}");
 }
 
-/// Returns a run with a PNG image, a file that is no image, and a GIF image that is too large.
+/// Returns a run with a PNG image, a file that is not an image, and a GIF image that is too large.
 fn with_images(place: &InternalFixture) -> AgentRun {
     let folder = place.at("scratch/attempt/images");
     fs::create_dir_all(&folder).unwrap();
@@ -639,7 +639,7 @@ async fn prompt_notes_hidden_images_for_model_without_images() {
     assert_eq!(outcome.status, AgentStatus::Finished);
     let asked = place.asked.lock().unwrap();
     let Some(ChatMessage::User(text)) = asked[0].messages.first() else { panic!("{:?}", asked[0]) };
-    assert!(text.contains("your model takes no images: image-1.png, image-2.png, image-3.gif."), "{text}");
+    assert!(text.contains("your model does not accept images: image-1.png, image-2.png, image-3.gif."), "{text}");
 }
 
 #[tokio::test]
@@ -655,7 +655,7 @@ async fn refused_images_are_left_out_and_named() {
         let asked = place.asked.lock().unwrap();
         assert!(matches!(asked[0].messages.first(), Some(ChatMessage::UserWithImages(..))));
         let Some(ChatMessage::User(text)) = asked[1].messages.first() else { panic!("{:?}", asked[1]) };
-        assert!(text.contains("your model takes no images: image-1.png"), "{text}");
+        assert!(text.contains("your model does not accept images: image-1.png"), "{text}");
     }
     // Without images, the same error ends the run.
     let (outcome, _) = place.outcome_of(place.agent([refusal()]).as_ref(), place.run()).await;

@@ -56,7 +56,7 @@ fn error_over_several_lines_of_standard_error_is_one_message() {
 }
 
 #[test]
-fn report_of_work_is_no_refusal() {
+fn report_of_work_is_not_a_refusal() {
     let kind = |stdout: &str| {
         let signals = played(text_reader(), stdout, "", ProcessEnd::Exited(1)).0.signals;
         classify(&signals, Timestamp(1_000)).map(|limit| limit.kind)

@@ -211,7 +211,7 @@ impl AiderText {
 
     fn other(&mut self, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
         if line.starts_with("Repo-map: ") {
-            // Last line of its own before the answer.
+            // Last line of aider itself before the answer.
             self.text.clear();
         } else if !line.trim().is_empty() {
             self.text.push_str(line);

@@ -98,7 +98,7 @@ fn environment(call: &RunContext<'_>) -> Vec<(String, String)> {
         ("API_TIMEOUT_MS", API_TIMEOUT_MS),
     ];
     if call.root && call.run.sandboxed {
-        // As root it refuses to work without confirmation unless it is told that it runs in a sandbox.
+        // As root it refuses to work without confirmation unless a variable states that it runs in a sandbox.
         environment.push(("IS_SANDBOX", "1"));
     }
     if !call.servers.is_empty() {
@@ -166,7 +166,7 @@ impl ClaudeStream {
             // A message is spread over several lines, each with the usage so far.
             let id = message["id"].as_str().unwrap_or_default().to_owned();
             let is_new = self.usage.insert(id, usage) != Some(usage);
-            // A subagent has a context of its own.
+            // A subagent has a separate context.
             if event["parent_tool_use_id"].is_null() {
                 self.output.record_model(&message["model"]);
                 self.output.context_fill = Some(ContextFill { tokens: usage.total(), window: None });
@@ -235,7 +235,7 @@ impl ClaudeStream {
         self.usage.values().fold(RunTokens::default(), |sum, tokens| sum.plus(*tokens))
     }
 
-    /// Returns the size of the model's context window. If the run used several models, that of the model with the most
+    /// Returns the size of the model's context window. If the run used several models, the window of the model with the most
     /// input tokens.
     fn window(&self) -> Option<u64> {
         let models = self.result.as_ref()?["modelUsage"].as_object()?.values();

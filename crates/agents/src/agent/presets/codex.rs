@@ -116,7 +116,7 @@ struct CodexStream {
     end: Option<TurnEnd>,
 }
 
-/// Reads from a line of a session file how full the context window is.
+/// Reads the used part of the context window from a line of a session file.
 fn context_fill(line: &Value) -> Option<ContextFill> {
     let info = &line["payload"]["info"];
     let tokens =
@@ -266,7 +266,7 @@ impl OutputReader for CodexStream {
         self.output.waiting
     }
 
-    /// Returns the tokens of the run: the usage of the whole thread minus that of the previous run.
+    /// Returns the tokens of the run: the usage of the whole thread minus the usage of the previous run.
     fn observed_tokens(&self) -> Option<u64> {
         Some(0)
     }

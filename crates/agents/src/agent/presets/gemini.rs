@@ -263,7 +263,7 @@ impl GeminiStream {
     }
 }
 
-/// Reads from a line of a session file how full the context window is.
+/// Reads the used part of the context window from a line of a session file.
 fn context_fill(line: &Value) -> Option<ContextFill> {
     let tokens = line["tokens"]["total"].as_u64().filter(|_| line["type"] == "gemini")?;
     Some(ContextFill { tokens, window: None })

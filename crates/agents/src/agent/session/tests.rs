@@ -125,7 +125,7 @@ fn context_fill_is_read_from_the_newest_line() {
     homes.write("kept/a/run-0123abcd.jsonl", &format!("{}{{\"n\": 5}}", "x\n".repeat(SEARCHED_BYTES as usize)));
     assert_eq!(found("0123abcd"), Some(5));
     assert_eq!(context_fill(&homes.at("nowhere"), "x", read), None);
-    // A pipe that nobody writes to is passed over.
+    // A pipe without a writer is skipped.
     rustix::fs::mknodat(CWD, homes.at("kept/a/pipe-0123abcd"), FileType::Fifo, Mode::RUSR, 0).unwrap();
     assert_eq!(found("pipe-0123abcd"), None);
 }

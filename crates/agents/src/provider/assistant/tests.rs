@@ -99,7 +99,7 @@ async fn invalid_answer_is_requested_again_with_the_problem() {
         ("I would rather not use JSON.", "it contains no JSON"),
         ("", "it contains no JSON"),
         (r#"{"approach":"pivot","steps":["a"#, "it contains no JSON (EOF"),
-        (r#"{"approach":"flee","steps":[]}"#, "/approach: one of [\"persist\",\"pivot\"]"),
+        (r#"{"approach":"flee","steps":[]}"#, "/approach: expected one of [\"persist\",\"pivot\"]"),
         (r#"{"approach":"pivot"}"#, "/steps is missing"),
         (r#"{"approach":"pivot","steps":["1","2","3","4"]}"#, "at most 3 entries"),
     ] {

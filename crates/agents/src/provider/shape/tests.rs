@@ -45,17 +45,17 @@ fn problems_are_reported_with_position() {
     let schema = schemars::schema_for!(ShapePlan).to_value();
     assert_eq!(fault(&schema, &good()), None);
     for (pointer, wrong, said) in [
-        ("/approach", json!("Give up"), "/approach: one of [\"Persist\",\"Pivot\"] is needed, there is \"Give up\""),
-        ("/confidence", json!(2), "/confidence: at most 1 is needed, there is 2"),
-        ("/confidence", json!("high"), "/confidence: number is needed, there is \"high\""),
-        ("/count", json!(1.5), "/count: integer is needed, there is 1.5"),
-        ("/count", json!(300), "/count: at most 255 is needed"),
-        ("/note", json!([]), "/note: string or null is needed, there is a list of 0"),
-        ("/steps", json!([]), "/steps: at least 1 entries are needed, there are 0"),
+        ("/approach", json!("Give up"), "/approach: expected one of [\"Persist\",\"Pivot\"], found \"Give up\""),
+        ("/confidence", json!(2), "/confidence: expected at most 1, found 2"),
+        ("/confidence", json!("high"), "/confidence: expected number, found \"high\""),
+        ("/count", json!(1.5), "/count: expected integer, found 1.5"),
+        ("/count", json!(300), "/count: expected at most 255"),
+        ("/note", json!([]), "/note: expected string or null, found a list of 0"),
+        ("/steps", json!([]), "/steps: expected at least 1 entries, found 0"),
         ("/steps/0/what", json!("x"), "/steps/0/what: at least 2 characters"),
         ("/steps/0/after", json!({}), "/steps/0/after/what is missing"),
         ("/steps/0", json!({"what": "go", "novel": 1}), "/steps/0/novel: no value is allowed here"),
-        ("", json!(7), "the value: object is needed, there is 7"),
+        ("", json!(7), "the value: expected object, found 7"),
     ] {
         let mut value = good();
         *value.pointer_mut(pointer).unwrap() = wrong;

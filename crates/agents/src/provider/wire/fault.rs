@@ -32,7 +32,7 @@ pub(crate) struct ProviderError {
 }
 
 impl ProviderError {
-    /// Whether the code is that of a temporary error.
+    /// Whether the code means a temporary error.
     pub(crate) fn is_temporary(&self) -> bool {
         self.code.as_deref().is_some_and(|code| TEMPORARY_CODES.contains(&code))
     }
@@ -85,7 +85,7 @@ pub(crate) fn of_document(document: &Value) -> ProviderError {
             _ => {}
         }
     }
-    // A gateway's error contains that of the provider.
+    // A gateway's error contains the provider's error.
     if let Some(raw) = error["metadata"]["raw"].as_str() {
         note(&mut fault.messages, raw);
     }

@@ -6,7 +6,7 @@ use super::AccountEntry;
 use crate::domain::model::settings::config_section;
 
 config_section! {
-    /// Dashboard and API. With a login, people see and do what the forge permits them. Without one, the dashboard is only on this
+    /// Dashboard and API. With a login, people have their rights on the forge. Without one, the dashboard is only on this
     /// machine, for anybody who has the address that `serve` prints. See `docs/guides/dashboard.md`.
     pub struct DashboardSection {
         /// Whether there are a dashboard and an API.

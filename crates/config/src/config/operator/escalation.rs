@@ -47,11 +47,11 @@ config_section! {
         pub from: Option<String>;
         /// Recipients; only for mail.
         pub to: Vec<String>;
-        /// User of the mail server, if it wants a login; only for mail.
+        /// User of the mail server, if it requires a login; only for mail.
         pub user: Option<String>;
         /// Whether `smtp://` requires STARTTLS. Without it, nothing is encrypted, and `allow_private` is required.
         pub starttls: bool = true;
-        /// File with certificates (PEM) of authorities that may have signed the mail server's certificate, besides those of the system.
+        /// File with certificates (PEM) of authorities that may have signed the mail server's certificate, besides the system's certificates.
         pub ca_file: Option<PathBuf>;
         /// Levels that are sent. By default `info`, `critical` and `emergency`; PagerDuty gets no `info`.
         pub levels: Option<Vec<LevelName>>;

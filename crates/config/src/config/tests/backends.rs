@@ -129,9 +129,9 @@ fn invalid_rules_report_their_position() {
     conf/ralph-control.yaml:9:17: `backends.claude.models.rules[1].when`: column 11: `>` cannot take a text and a whole number
     conf/ralph-control.yaml:11:19: `backends.claude.models.rules[2].when`: column 7: is not an expression: mismatched input its end
     conf/ralph-control.yaml:11:35: `backends.claude.models.rules[2].model`: is not the name of a model; letters, digits and ._-:/@+[] are allowed, and `-` does not come first
-    conf/ralph-control.yaml:13:16: `schedule[0].trigger`: is empty; one of when, at_iteration, every_iterations, on_error and cron is needed
+    conf/ralph-control.yaml:13:16: `schedule[0].trigger`: is empty; set one of when, at_iteration, every_iterations, on_error and cron
     conf/ralph-control.yaml:14:24: `schedule[1].trigger.when`: column 1: there is no `urgncy`; did you mean `urgency`?
-    conf/ralph-control.yaml:15:5: `schedule[2].model`: is needed for the action set_model
+    conf/ralph-control.yaml:15:5: `schedule[2].model`: is required by the action set_model
     conf/ralph-control.yaml:15:24: `schedule[2].trigger.cron`: is not a cron pattern of five fields: Component error: Number out of bounds.
     conf/ralph-control.yaml:16:32: `schedule[3].trigger.at_iteration`: is 0; iterations are counted from 1
     conf/ralph-control.yaml:16:70: `schedule[3].backend`: there is no backend `cloude`; did you mean `claude`?
@@ -345,8 +345,8 @@ fn removed_rotation_mode_and_its_key_are_read_with_a_warning() {
     let warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(warnings.join("\n"), @r"
     ralph-control.yaml:4:19: `rotation.mode`: `adaptive` no longer exists and is read as `none`; choose another value
-    ralph-control.yaml:4:43: `rotation.iteration_cost` has no effect any more; remove it
-    environment variable RALPH_ROTATION__ITERATION_COST: `rotation.iteration_cost` has no effect any more; remove it
+    ralph-control.yaml:4:43: `rotation.iteration_cost` no longer has an effect; remove it
+    environment variable RALPH_ROTATION__ITERATION_COST: `rotation.iteration_cost` no longer has an effect; remove it
     ");
 }
 
@@ -406,7 +406,7 @@ fn full_sample_is_read_and_has_an_assistant() {
 }
 
 #[test]
-fn settings_of_models_that_are_not_asked_cause_a_warning() {
+fn settings_of_unused_models_cause_a_warning() {
     let warnings = |text: &str| {
         let config = parse(&format!("{SMALL}{text}")).expect("valid");
         config.warnings.iter().map(|warning| warning.message.clone()).collect::<Vec<_>>()

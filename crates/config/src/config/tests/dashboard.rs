@@ -28,7 +28,7 @@ fn login_has_a_client() {
 }
 
 #[test]
-fn faults_of_a_login_are_named() {
+fn invalid_login_settings_are_reported() {
     let fault = |login: &str| forge_problems(&format!("{FORGE}, login: {{ {login} }}"));
     let table = [
         ("client_secret_env: T", "`forges[0].login`: `client_id` is missing"),

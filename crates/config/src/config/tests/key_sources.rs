@@ -6,7 +6,7 @@ use super::SMALL;
 use crate::config::{Config, Env, KeySource};
 
 #[test]
-fn keys_have_the_place_that_sets_them_also_to_the_default() {
+fn key_source_is_recorded_even_for_default_values() {
     let text = format!(
         "{SMALL}branch_prefix: ralph/\nlimits: {{ iterations: 20, comments_per_day: ~ }}\nprotected: {{ paths: [a, b] }}\nhooks: {{}}\n"
     );

@@ -212,21 +212,21 @@ fn removed_keys_have_no_effect_and_a_warning() {
     assert_eq!(config.memory, MemorySettings::default());
     let warnings = config.warnings.iter().map(ToString::to_string).collect::<Vec<_>>();
     insta::assert_snapshot!(warnings.join("\n"), @r"
-    ralph-control.yaml:4:12: `control.window` has no effect any more; the built-in value is 5; remove it
-    ralph-control.yaml:4:23: `control.schedule` has no effect any more; remove it
-    ralph-control.yaml:5:23: `oversight.stuck.window` has no effect any more; the built-in value is 10, or 5 with `preset: pinned`; remove it
-    ralph-control.yaml:5:37: `oversight.stuck.alarm_beside` has no effect any more; the built-in value is 2, or 0 with `preset: pinned`; remove it
-    ralph-control.yaml:6:11: `memory.half_life_days` has no effect any more; the built-in value is 180; remove it
-    ralph-control.yaml:7:1: `workspace` has no effect any more; remove it
-    ralph-control.yaml:8:11: `review.timeout` has no effect any more; remove it
-    environment variable RALPH_CONTROL__SCHEDULE__EARLY: `control.schedule` has no effect any more; remove it
+    ralph-control.yaml:4:12: `control.window` no longer has an effect; the built-in value is 5; remove it
+    ralph-control.yaml:4:23: `control.schedule` no longer has an effect; remove it
+    ralph-control.yaml:5:23: `oversight.stuck.window` no longer has an effect; the built-in value is 10, or 5 with `preset: pinned`; remove it
+    ralph-control.yaml:5:37: `oversight.stuck.alarm_beside` no longer has an effect; the built-in value is 2, or 0 with `preset: pinned`; remove it
+    ralph-control.yaml:6:11: `memory.half_life_days` no longer has an effect; the built-in value is 180; remove it
+    ralph-control.yaml:7:1: `workspace` no longer has an effect; remove it
+    ralph-control.yaml:8:11: `review.timeout` no longer has an effect; remove it
+    environment variable RALPH_CONTROL__SCHEDULE__EARLY: `control.schedule` no longer has an effect; remove it
     environment variable RALPH_PARKING__LONGEST: `parking` is now called `cooldown`; rename it, the old name is read until version 1.0
-    environment variable RALPH_PARKING__LONGEST: `cooldown.longest` has no effect any more; the built-in value is 40d; remove it
+    environment variable RALPH_PARKING__LONGEST: `cooldown.longest` no longer has an effect; the built-in value is 40d; remove it
     ");
     let repository = parse_repository(".ralph.yml", "strategy: { late: 9 }\n", &Policy::default()).expect("valid");
     assert_eq!(
         repository.warnings,
-        [".ralph.yml:1:13: `strategy.late` has no effect any more; the built-in value is 0.8; remove it"]
+        [".ralph.yml:1:13: `strategy.late` no longer has an effect; the built-in value is 0.8; remove it"]
     );
     assert_eq!(json!(repository.thresholds), json!({}));
 }

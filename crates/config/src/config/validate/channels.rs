@@ -130,8 +130,8 @@ impl Validator<'_> {
         let Some(what) = needed else {
             if let Some((key, _)) = self.one_of(key, "secret", &channel.secret_env, &channel.secret_file) {
                 let why = match kind {
-                    ChannelKind::Mail => "the password of which `user`? Set it, or remove this".to_owned(),
-                    _ => format!("{} has no key besides its address; remove this", service.name),
+                    ChannelKind::Mail => "a password needs `user`; set it, or remove this".to_owned(),
+                    _ => format!("{} has no key besides its address; remove this one", service.name),
                 };
                 self.wrong(&key, why);
                 return None;

@@ -6,7 +6,7 @@ use crate::config::yaml::YamlNode;
 /// Maximum length of a label, in characters.
 const LABEL_CHARACTERS: usize = 64;
 
-/// Adds a problem for each label at `key` that is no plain word.
+/// Adds a problem for each label at `key` that is not a plain word.
 pub(in crate::config) fn check(report: &mut ProblemCollector, root: &YamlNode, key: &str, labels: &[String]) {
     let is_plain = |label: &str| {
         let is_known = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);

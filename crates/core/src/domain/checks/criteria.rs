@@ -52,7 +52,7 @@ pub enum CriteriaError {
         reason: String,
     },
     /// There are too many checks; the value is their number.
-    #[error("{0} checks are given, at most {MAX_CHECKS} are run; join some of them in a script")]
+    #[error("too many checks ({0}, maximum {MAX_CHECKS}); combine some in a script")]
     TooMany(usize),
 }
 
@@ -112,7 +112,7 @@ pub fn validate(check: &Check) -> Result<(), Failure> {
         return Err(Failure::new("the command is empty"));
     }
     if check.command.contains('\0') {
-        return Err(Failure::new("the command holds a NUL character"));
+        return Err(Failure::new("the command contains a NUL character"));
     }
     if check.command.len() > MAX_COMMAND {
         return Err(Failure::new(format!(
@@ -154,7 +154,7 @@ pub fn report_path(glob: &str) -> Result<(), Failure> {
     let inside = !glob.starts_with('/') && glob.split('/').all(|part| part != "..");
     match path_globs(&[glob]) {
         Ok(_) if inside && !glob.is_empty() && glob.len() <= MAX_PATTERN => Ok(()),
-        Ok(_) => Err(Failure::new("expected a path from the top of the tree, in which `*` and `**` may stand")),
+        Ok(_) => Err(Failure::new("expected a path from the root of the tree, in which `*` and `**` are allowed")),
         Err(error) => Err(Failure::new(format!("not a pattern: {}", error.kind()))),
     }
 }

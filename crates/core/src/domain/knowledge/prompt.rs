@@ -249,7 +249,7 @@ fn better_before(current: &Loop) -> Option<String> {
             number => format!("after iteration {number}"),
         };
         format!(
-            "The best state so far was that {when} (commit {}): compare with it before you build on what came later.",
+            "The best state so far was that {when} (commit {}): compare with it before you build on later work.",
             best.commit.short()
         )
     })

@@ -48,7 +48,7 @@ fn failed_on_head(turn: &mut StepContext, found: FailedCi, failures: Vec<Guidanc
     turn.next.pull.failed_ci = Some(found);
     turn.next.branch.verified = None;
     if turn.next.state == LoopState::Paused {
-        // What people decide about is the newest result.
+        // People decide about the newest result.
         turn.because(why);
         return turn.push(ForgeEffect::Status { fresh: false });
     }

@@ -13,11 +13,11 @@ use crate::domain::loops::{
 /// Number of iterations in a row that may leave a conflict unresolved.
 const ATTEMPTS: usize = 2;
 
-/// Handles the end of a merge in the work tree. Conflicts are left to the agent. A merge without conflicts becomes an iteration
-/// of its own. If there was nothing to merge, the loop continues with its interrupted work.
+/// Handles the end of a merge in the work tree. Conflicts are left to the agent. A merge without conflicts becomes a separate
+/// iteration. If there was nothing to merge, the loop continues with its interrupted work.
 pub(super) fn merged(turn: &mut StepContext, merge: MergeInProgress, up_to_date: bool) {
     if matches!(turn.next.branch.merge_wanted(), Some(MergeWith::Pushed(_))) {
-        // What was merged is where the forge's branch is by now.
+        // The forge's branch already contains the merge.
         turn.next.branch.pushed = Some(merge.other.clone());
     }
     if up_to_date {

@@ -22,13 +22,13 @@ pub enum EffectQueue {
     /// Short requests to the forge.
     #[serde(alias = "talk")]
     Forge,
-    /// Notices for channels outside of the forge. Each channel has a queue of its own.
+    /// Notices for channels outside of the forge. Each channel has a separate queue.
     #[serde(alias = "notify")]
     Channels,
 }
 
 impl EffectQueue {
-    /// Returns the name, as in the store.
+    /// Returns the stored name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Work => "work",
@@ -268,7 +268,7 @@ impl Effect {
     }
 
     /// Returns the name of the effect's queue in the store. This is the name of its lane. In the lane for channels, each channel
-    /// has a queue of its own, and reactions that a comment was read have a separate queue.
+    /// has a separate queue, and reactions that a comment was read have a separate queue.
     pub fn queue(&self) -> Cow<'static, str> {
         match self {
             Self::Forge(
@@ -281,7 +281,7 @@ impl Effect {
         }
     }
 
-    /// Returns the ticket; `None` if this is no effect in the lane for work.
+    /// Returns the ticket; `None` if this effect is not in the lane for work.
     pub fn ticket(&self) -> Option<u64> {
         match self {
             Self::Work(effect) => effect.ticket(),

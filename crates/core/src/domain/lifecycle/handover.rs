@@ -25,7 +25,7 @@ pub(super) fn before_ready(turn: &mut StepContext) {
 
 /// Hands verified work over for review.
 pub(super) fn ready(turn: &mut StepContext) {
-    // What people asked for while hooks ran is work to be done as well.
+    // Requests of people during the hooks are work, too.
     if turn.next.requests.has_open() || turn.next.branch.verified != turn.next.branch.head {
         return next_iteration(turn);
     }

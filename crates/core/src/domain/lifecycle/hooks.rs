@@ -78,7 +78,7 @@ pub(super) fn answered(turn: &mut StepContext, event: HookEvent, objection: Opti
                 return HookConsequence::Proceed;
             }
             turn.next.run.hook_question = asked;
-            let advice = "`/ralph resume` says yes; text after it is guidance for the next run";
+            let advice = "`/ralph resume` answers yes; text after it is guidance for the next run";
             (format!("the hook `{hook}` asks: {question}"), advice)
         }
         Some(HookObjection::Broken { hook, problem }) => {

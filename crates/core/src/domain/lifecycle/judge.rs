@@ -356,7 +356,7 @@ pub(super) fn judge(turn: &mut StepContext) -> Option<SupervisionReview> {
         judged.trend.word(),
         judged.approach
     ));
-    // One that stops the loop is told as the reason of its pause.
+    // An alarm that stops the loop is shown as the reason of its pause.
     let told = judged.issues.iter().filter(|issue| !review.before.stops() || review.after.contains(issue));
     told.for_each(|issue| turn.because(issue.text.clone()));
     turn.next.supervision.course = Some(NextRunPlan::of(&review));
@@ -433,7 +433,7 @@ fn judged(review: &SupervisionReview) -> IterationJudgement {
 pub(super) fn act(turn: &mut StepContext, review: &SupervisionReview, finished: bool) -> JudgementOutcome {
     let verdict = &review.verdict;
     let used_up = turn.next.exhausted_limit(turn.now).is_some();
-    // A limit that is reached stops the loop as surely, and says how to go on.
+    // A reached limit also stops the loop, and its comment states how to continue.
     let at_limit = !finished && used_up;
     if let Some(why) = review.gives_up.as_ref().filter(|_| !finished && !used_up) {
         turn.reach_limit(LoopLimit::Outlook, why);

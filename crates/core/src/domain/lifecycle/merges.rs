@@ -30,7 +30,7 @@ pub(super) fn wish(turn: &mut StepContext, by: User, on: Number) {
     turn.push(ForgeEffect::Status { fresh: false });
 }
 
-/// Withdraws the request of a maintainer, and the one that was passed on to the forge.
+/// Withdraws the request of a maintainer, also on the forge.
 pub(super) fn withdraw(turn: &mut StepContext, why: &str) {
     turn.next.pull.merge_wish = None;
     turn.because(format!("the merge is withdrawn: {why}"));
@@ -106,7 +106,7 @@ fn unrun_lines(progress: &CiProgress) -> Vec<String> {
     if !progress.awaited.is_empty() {
         lines.push(format!("These have not started within the wait for CI: {}.", check_names(&progress.awaited)));
     }
-    lines.push("The merge was requested all the same; `/ralph merge-when-ready off` withdraws it.".to_owned());
+    lines.push("The merge was requested anyway; `/ralph merge-when-ready off` withdraws it.".to_owned());
     lines
 }
 

@@ -53,7 +53,7 @@ fn apply_suggestions(turn: &mut StepContext) -> bool {
     }
     let changes = turn.next.requests.suggestions.clone();
     if let Some(iteration) = open_own_iteration(turn, IterationKind::Suggestions) {
-        // What the agent knows of these files is old.
+        // The agent's knowledge of these files is outdated.
         turn.next.agent.session = None;
         turn.work(LoopStep::Commit, |ticket| WorkEffect::ApplySuggestions { ticket, iteration, changes });
     }
@@ -62,7 +62,7 @@ fn apply_suggestions(turn: &mut StepContext) -> bool {
 
 /// Opens an iteration and runs its agent, unless the overseer paused the loop.
 pub(super) fn begin_iteration(turn: &mut StepContext) {
-    // The overseer's word holds until a person takes it back, whatever came in between.
+    // The overseer's pause lasts until a person resumes the loop, independently of later inputs.
     if turn.next.run.halting.is_some()
         || turn.next.supervision.state.as_ref().is_some_and(|known| known.overseer.is_held())
     {

@@ -130,7 +130,7 @@ pub(super) fn label_removed(turn: &mut StepContext, by: Option<&User>) {
             turn.pause_at_best(&why);
         }
         state => {
-            // Whoever removed it does not want the loop to continue by itself.
+            // The person who removed it does not want the loop to continue by itself.
             forget_repository(&mut turn.next);
             turn.because(format!("the label was removed while the loop is {}", state.words()));
         }

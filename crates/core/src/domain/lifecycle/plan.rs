@@ -59,7 +59,7 @@ pub(super) fn missed(turn: &mut StepContext, reason: String) {
         return next_iteration(turn);
     }
     planning.failed = 0;
-    let why = format!("the agent made no plan in {MAX_FAILED_PLANS} runs, at last because of this: {reason}");
+    let why = format!("the agent made no plan in {MAX_FAILED_PLANS} runs, the last reason: {reason}");
     turn.fail(&why, "nothing was changed; fix the cause, then `/ralph plan` with wishes, or `/ralph abort`");
 }
 

@@ -13,7 +13,7 @@ pub(super) fn start(turn: &mut StepContext) {
     turn.work(LoopStep::Plan, |ticket| WorkEffect::Plan { ticket, attempt });
 }
 
-/// Waits for the approval of a plan. Channels are notified once per plan, and people are reminded once if nobody answers.
+/// Waits for the approval of a plan. Channels are notified once per plan, and people are reminded once if no answer arrives.
 pub(super) fn ask(turn: &mut StepContext, plan: &ProposedPlan) {
     let hash = plan.short_hash();
     let (state, why) = match plan.plan.questions.len() {
@@ -41,10 +41,10 @@ pub(super) fn remind(turn: &mut StepContext) {
     };
     let planning = turn.next.knowledge.planning.get_or_insert_default();
     if planning.reminded == plan.number {
-        return turn.because("people were reminded of the plan already");
+        return turn.because("people were already reminded of the plan");
     }
     planning.reminded = plan.number;
-    turn.because(format!("nobody answered about the plan `{}`", plan.short_hash()));
+    turn.because(format!("no answer yet about the plan `{}`", plan.short_hash()));
     let view = report::plan_reminder(&turn.next, &plan);
     turn.comment(&format!("plan-reminder/{}", plan.number), view);
     notify(turn, &plan, Occasion::Reminder);

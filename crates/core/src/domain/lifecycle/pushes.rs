@@ -44,7 +44,7 @@ pub(super) fn rejected(turn: &mut StepContext, remote: Option<Sha>, reason: &str
 
 fn refused(turn: &mut StepContext, reason: &str, refusal: &PushRefusal) {
     let Some(sentence) = refusal.sentence(&turn.next.branch.name) else {
-        // What is put back could not be pushed either.
+        // The restored state could not be pushed either.
         let (why, advice) = (format!("the push was refused: {reason}"), refusal.advice().to_owned());
         return turn.finish(LoopStopReason::Failed { why, advice }, "");
     };

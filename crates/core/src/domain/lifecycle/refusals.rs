@@ -1,4 +1,4 @@
-//! Changes that the forge refused permanently. People are told once what is missing, why, and what to do. A change that is
+//! Changes that the forge refused permanently. People are notified once about the missing change, the reason and the remedy. A change that is
 //! refused again is not reported again, even if the forge's answer differs.
 
 use super::StepContext;
@@ -27,7 +27,7 @@ pub(super) fn refused(turn: &mut StepContext, change: ForgeChange, detail: Strin
             pauses_without_pull(turn);
         }
         (ForgeChange::Escalation, LoopState::Running | LoopState::Queued | LoopState::Waiting) => {
-            turn.pause_at_best("people could not be asked for a decision: the forge refused to open the issue");
+            turn.pause_at_best("could not ask for a decision: the forge refused to open the issue");
         }
         _ => {}
     }

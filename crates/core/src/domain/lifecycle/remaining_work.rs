@@ -4,7 +4,7 @@ use super::StepContext;
 use crate::domain::loops::Loop;
 use crate::domain::model::ids::Sha;
 
-/// Whether every check passed on the newest commit, the commit is pushed, and nobody requested further changes.
+/// Whether every check passed on the newest commit, the commit is pushed, and no further changes were requested.
 pub(super) fn only_verification_is_left(next: &Loop) -> bool {
     let held = next.retained_iterations().next_back().is_some_and(|last| {
         let at_head = last.commit.as_ref().unwrap_or(&last.parent);
@@ -13,7 +13,7 @@ pub(super) fn only_verification_is_left(next: &Loop) -> bool {
     nobody_wants_more(next) && held
 }
 
-/// Whether the branch has commits, all of them are pushed, and nobody requested further changes.
+/// Whether the branch has commits, all of them are pushed, and no further changes were requested.
 pub(super) fn nobody_wants_more(next: &Loop) -> bool {
     let unasked = !next.requests.has_open() && next.branch.merge.is_none() && next.run.pause_wanted.is_none();
     unasked

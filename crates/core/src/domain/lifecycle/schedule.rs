@@ -45,7 +45,7 @@ impl Loop {
     /// Returns the messages of the backends that refused the last run.
     fn refused(&self) -> Vec<String> {
         let Some(last) = self.retained_iterations().next_back() else { return Vec::new() };
-        // A run that nobody took on has no iteration that could end with its error.
+        // A run that every backend refused has no iteration that could end with its error.
         let waits_for = Some(&last.agent_problem).filter(|words| last.ended_at.is_none() && !words.is_empty());
         last.served.switched.iter().chain(waits_for).cloned().collect()
     }

@@ -16,7 +16,7 @@ pub(super) fn ask(turn: &mut StepContext) -> bool {
     let Some(head) = turn.next.branch.head.clone().filter(|_| turn.next.settings.policy.review.is_some()) else {
         return false;
     };
-    // What people asked for meanwhile changes the work first.
+    // Requests of people in the meantime change the work first.
     if turn.next.supervision.opinions.is_about(&head) || turn.next.requests.has_open() {
         return false;
     }
@@ -85,7 +85,7 @@ fn can_iterate(turn: &StepContext) -> bool {
         && next.exhausted_limit(turn.now).is_none()
 }
 
-/// Describes a run for the audit log. `iteration` is the one that works on the findings, if there is one.
+/// Describes a run for the audit log. `iteration` is the iteration that works on the findings, if there is one.
 fn words(run: &OpinionRun, iteration: Option<u32>) -> String {
     match &run.end {
         OpinionEnd::Answered(answer) => {
@@ -154,7 +154,7 @@ pub(super) fn hands_over_instead(turn: &mut StepContext, then: &LoopStopReason) 
 /// Verifies the state before the second opinion again. `words` states that its files were restored; empty if they were unchanged.
 pub(super) fn returned(turn: &mut StepContext, words: &str) {
     let Some(head) = turn.next.branch.head.clone() else { return next_iteration(turn) };
-    turn.because(format!("the work of before the second opinion is verified again{words}"));
+    turn.because(format!("the work from before the second opinion is verified again{words}"));
     // The files are those that the opinion is about.
     if let Some(last) = turn.next.supervision.opinions.last.as_mut().filter(|_| !words.is_empty()) {
         last.commit = head;

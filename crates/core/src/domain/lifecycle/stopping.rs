@@ -35,7 +35,7 @@ fn rank(reason: &LoopStopReason) -> u8 {
 }
 
 impl StepContext {
-    /// Stops the loop for the reason `then`. If the files of the branch are worse than those of the best iteration, restores the
+    /// Stops the loop for the reason `then`. If the files of the branch are worse than the files of the best iteration, restores the
     /// latter first.
     pub(super) fn stop_at_best(&mut self, then: LoopStopReason) {
         if self.is_putting_back() {

@@ -58,7 +58,7 @@ pub(super) fn hold_before_any_change(turn: &mut StepContext) {
     ask_for_others(turn, "every check passes before any change, so none shows when the task is done");
 }
 
-/// Asks for another check if every check passes although the branch has no change and nobody requested more. Returns whether it
+/// Asks for another check if every check passes although the branch has no change and no more work was requested. Returns whether it
 /// did.
 pub(super) fn pass_without_change(turn: &mut StepContext) -> bool {
     let next = &turn.next;
@@ -112,7 +112,7 @@ fn quoted(names: &[String]) -> String {
 }
 
 impl Loop {
-    /// Adopts the facts that the repository's file states, for every task and by label, and those of the issue.
+    /// Adopts the facts that the repository's file states, for every task and by label, and the issue's facts.
     fn take_statements(&mut self, issue: StatedFacts) {
         let named = self.settings.policy.task_labels.iter().filter(|(name, _)| names_label(&self.task.labels, name));
         let labels = named.fold(StatedFacts::default(), |sum, (_, facts)| sum.and(facts));

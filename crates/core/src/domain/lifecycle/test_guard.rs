@@ -1,4 +1,4 @@
-//! Guard of tests: handles findings about tests in the branch. Decides what the agent has to fix and what a maintainer is asked. While
+//! Guard of tests: handles findings about tests in the branch. Decides which findings the agent has to fix and which questions a maintainer gets. While
 //! a finding is open, the loop does not reach `review`.
 
 use super::StepContext;
@@ -86,7 +86,7 @@ fn fewer_tests(next: &Loop, with_base: Option<&CheckReport>, now: &CheckReport) 
     let fell = |own: &CheckOutcome| {
         let of_base = with_base.and_then(|report| report.outcomes.iter().find(|outcome| outcome.name == own.name));
         let outcome = of_base.filter(|outcome| is_counted(outcome)).unwrap_or(own);
-        // A passed check whose tests were not counted completely is no evidence: the exit code decides.
+        // A passed check whose tests were not counted completely is not evidence: the exit code decides.
         if !outcome.contradicted && !is_counted(outcome) {
             return None;
         }

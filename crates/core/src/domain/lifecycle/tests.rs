@@ -382,7 +382,7 @@ fn every_command_is_handled_in_every_state() {
             let marked =
                 |wanted| run.has(|e| matches!(e, Effect::Forge(ForgeEffect::React { mark, .. }) if *mark == wanted));
             assert_eq!((marked(Mark::Done), marked(Mark::Wrong)), (ok, !ok), "{name} in {state:?}: {:?}", run.reasons);
-            // Who pressed a button is told by the result of the step, without a comment that could be marked.
+            // The result of the step is shown to the person who pressed a button; there is no comment to acknowledge.
             let author = user("olaf");
             let pressed = step(
                 &before,
@@ -473,7 +473,7 @@ fn loop_without_work_closes_at_once() {
 
 /// Checks of the repository say nothing about the task, because a test suite also passes before a feature is added.
 #[test]
-fn checks_of_the_repository_that_hold_at_start_are_not_a_result() {
+fn repository_checks_that_pass_at_start_do_not_finish_the_loop() {
     fn detected() -> crate::domain::model::task::Check {
         crate::domain::checks::criteria::plain("cargo test", CheckSource::Detected)
     }
@@ -519,7 +519,7 @@ fn unconfirmed_text_never_runs() {
     let mut run = LoopRun::in_state(LoopState::NeedsConfirm);
     run.tell(TimerInput::SlotGranted).command(confirm("ffffffff")).command(confirm("0123"));
     run.command(resume()).command(LoopCommand::Retry(command::Retry));
-    // Taking the label off and setting it again is no way round the question.
+    // Taking the label off and setting it again does not avoid the question.
     run.tell(CommandInput::RunLabelRemoved { by: Some(user("olaf")) })
         .tell(CommandInput::RunLabelAdded { by: user("olaf"), plan: false });
     run.command(resume())
@@ -623,7 +623,7 @@ fn clock_stops_while_work_is_deferred() {
 }
 
 #[test]
-fn pause_takes_effect_after_iteration_once() {
+fn pause_takes_effect_once_after_the_iteration() {
     let pause = LoopCommand::Pause(command::Pause { now: false, reason: "lunch".into() });
     let mut run = LoopRun::in_state(LoopState::Running);
     run.command(pause.clone()).is(LoopState::Running, LoopStep::Agent);
@@ -826,7 +826,7 @@ fn rejected(run: &mut LoopRun, remote: Option<Sha>) {
 }
 
 #[test]
-fn change_left_out_is_mentioned_once_and_does_not_prevent_completion() {
+fn omitted_change_is_mentioned_once_and_does_not_prevent_completion() {
     let left_out = |change: &mut IterationChange| change.refused = vec!["`lib` is a submodule".into()];
     let mut run = LoopRun::in_state(LoopState::Running);
     run.agent(AgentEnd::Finished).committed(left_out).pushed().checked(true).is(LoopState::Running, LoopStep::Agent);
@@ -947,7 +947,7 @@ fn conflicts_reviews_and_ci_start_iterations() {
         },
     };
     run.tell(conflict(run.current.run.ticket)).is(LoopState::Running, LoopStep::Agent);
-    // The merge is begun again after a wait, and the fact is told once.
+    // The merge starts again after a wait, and this is reported once.
     run.agent(AgentEnd::Limited { until: None, reason: "quota".into() })
         .tell(TimerInput::TimerDue { timer: TimerKind::Reactivate });
     run.working().is(LoopState::Running, LoopStep::Merge);
@@ -1285,7 +1285,7 @@ fn remembered_rule_is_also_guidance() {
 }
 
 #[test]
-fn branch_of_a_title_with_a_token_does_not_repeat_it() {
+fn branch_name_omits_a_token_in_the_title() {
     let run = LoopRun::with(|start| {
         start.task.text = TaskText::new("Leaked ghp_abcdefghijklmnopqrstuvwxyz0123456789", "It is broken.", None);
     });

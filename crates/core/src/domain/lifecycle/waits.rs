@@ -22,7 +22,7 @@ pub(super) fn wait_for_backend(turn: &mut StepContext, until: Option<Timestamp>,
     let doubled = FIRST_WAIT_MS.saturating_mul(1 << turn.next.agent.limited_tries.min(16));
     let backoff = turn.now.plus_ms(doubled.min(LONGEST_WAIT_MS));
     turn.next.agent.limited_tries += 1;
-    // A moment that has passed already is no answer.
+    // A time in the past is not a valid end.
     let at = until.filter(|at| *at > turn.now).unwrap_or(backoff);
     wait(turn, WaitReason::Backend, at, &format!("no agent is available: {reason}"));
 }
@@ -75,7 +75,7 @@ pub(super) fn repository_back(turn: &mut StepContext) {
         return turn.because("the loop does not wait for its repository");
     }
     forget_repository(&mut turn.next);
-    turn.queue("the repository takes changes again");
+    turn.queue("the repository accepts changes again");
 }
 
 /// Ends the wait for a repository, because the loop continues or a person wants it to stay paused.

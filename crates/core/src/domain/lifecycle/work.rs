@@ -37,7 +37,7 @@ pub(super) fn outcome(turn: &mut StepContext, ticket: u64, outcome: WorkOutcome)
         turn.next.branch.pushed = Some(commit.clone());
     }
     if ticket != turn.next.run.ticket || turn.next.state != LoopState::Running {
-        return turn.because("an outcome came late");
+        return turn.because("an outcome arrived late");
     }
     if let WorkOutcome::AgentEnded { run } | WorkOutcome::Planned { run } = &outcome {
         assistant_failed(turn, run.assistant_failure.as_deref());
@@ -107,7 +107,8 @@ pub(super) fn outcome(turn: &mut StepContext, ticket: u64, outcome: WorkOutcome)
 fn assistant_failed(turn: &mut StepContext, why: Option<&str>) {
     let Some(why) = why.filter(|_| turn.next.agent.assistant_failure.is_none()) else { return };
     let iteration = turn.next.spent.iterations;
-    let words = format!("The assistant failed in iteration {iteration} ({why}); the loop continues on facts");
+    let words =
+        format!("The assistant failed in iteration {iteration} ({why}); the loop continues with measured facts");
     turn.audit(vec![AuditEntry::new(iteration, AuditEvent::AssistantFailed, words.clone())]);
     turn.next.agent.assistant_failure = Some(words);
 }
@@ -186,7 +187,7 @@ fn prepared(turn: &mut StepContext, tree: PreparedTree) {
                 next.branch.pushed = Some(remote);
             }
         }
-        // Whoever had it deleted wants the loop to go on all the same: it is pushed again.
+        // The person who resumes after a deletion wants the loop to continue, so it is pushed again.
         None => next.branch.pushed = None,
     }
     if first && turn.next.pull.existing.is_some() && !existing_pull::begins(turn, tree.problems.unwrap_or_default()) {
@@ -354,7 +355,7 @@ fn committed(turn: &mut StepContext, change: IterationChange) {
         turn.next.agent.session = None;
         let text = format!("The last change was rejected: {blocked}. Do the task without it.");
         turn.tell_next_run(text);
-        let advice = "the change was not pushed; `/ralph resume` tries again and tells the agent why";
+        let advice = "the change was not pushed; `/ralph resume` tries again and gives the agent the reason";
         return turn.pause_and_ask(&blocked, EscalationCause::BlockedChange, advice);
     }
     // The previous run knew the other ones: a check or the agent writes such files each time, and the rest may be complete.
@@ -425,7 +426,7 @@ fn run_checks(turn: &mut StepContext) {
 fn checked(turn: &mut StepContext, report: CheckReport) {
     match turn.next.run.step {
         LoopStep::Baseline => {
-            // With work done already (`/ralph resume --check`), what holds is an outcome, not the lack of a task.
+            // With existing work (`/ralph resume --check`), passing checks are a result, not a missing task.
             let (all_hold, may_hold) = (report.all_hold(), report.may_hold());
             // Checks of a head with work in it (`/ralph resume --check`) say nothing about the base.
             let at_base = turn.next.branch.head == turn.next.branch.base;
@@ -434,7 +435,7 @@ fn checked(turn: &mut StepContext, report: CheckReport) {
             let at_start = found.map_or(at_base, |found| turn.next.branch.head.as_ref() == Some(found));
             let base = turn.next.branch.base.clone().filter(|_| at_start);
             turn.next.checks.baseline = Some(Baseline { report, base });
-            // Other checks say how far the work is from here on; what was measured before is about something else.
+            // Other checks measure the progress from here on; earlier measurements are not comparable.
             turn.next.checks.measured_after = turn.next.iterations.last().map_or(0, |last| last.number);
             turn.next.supervision.state = None;
             if may_hold && at_base && turn.next.pull.existing.is_none() {
@@ -461,7 +462,7 @@ fn iteration_checked(turn: &mut StepContext, mut checks: CheckReport) {
     current.ended_at = Some(now);
     let number = current.number;
     test_guard::contradicted(turn);
-    // What holds in the tree is judged by what it comes to in a fresh checkout.
+    // The result in the tree is verified in a fresh checkout.
     let verifies = all_hold && nobody_wants_more(&turn.next);
     if let Some(current) = turn.next.current_mut().filter(|_| verifies) {
         // The same iteration may have been measured before, with another result.
@@ -504,7 +505,7 @@ fn after_iteration(turn: &mut StepContext) {
 /// are kept.
 fn verified(turn: &mut StepContext, mut report: CheckReport, tests: Option<TestEvidence>) {
     let Some(head) = turn.next.branch.head.clone() else { return };
-    // What an iteration left whose work was undone says nothing about it.
+    // The result of an iteration whose work was undone does not count.
     let returned = std::mem::take(&mut turn.next.supervision.opinions.returned);
     let found = tests.is_some_and(|tests| test_guard::verified(turn, &report, tests));
     if !report.all_hold() {
@@ -537,7 +538,7 @@ fn verified(turn: &mut StepContext, mut report: CheckReport, tests: Option<TestE
         turn.push(ForgeEffect::Pull { ready: false, reviewers: Vec::new() });
         return test_guard::go_on(turn, true);
     }
-    // What people asked for while the checks ran is work to be done before anybody reviews.
+    // Requests of people during the checks are work that comes before the review.
     if onward == JudgementOutcome::Iterate || turn.next.requests.has_open() {
         return next_iteration(turn);
     }

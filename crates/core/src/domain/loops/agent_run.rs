@@ -21,7 +21,7 @@ pub enum AgentEnd {
     Cancelled,
     /// The agent could not be started, or has no valid login.
     Unavailable { reason: String },
-    /// Every agent that could be used declined this task: by a usage policy, with an empty answer, or at a budget of its own.
+    /// Every agent that could be used declined this task: by a usage policy, with an empty answer, or at its own budget.
     Declined { reason: String },
     /// The provider limited the agent, until a time if the provider stated one.
     Limited { until: Option<Timestamp>, reason: String },

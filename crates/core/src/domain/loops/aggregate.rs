@@ -33,7 +33,7 @@ pub struct LoopTask {
     /// Whether the author had write access when the task was approved. If not, checks in the text are ignored.
     pub author_trusted: bool,
     /// Login of the person without write access who edited the text, which a maintainer has to confirm before anything runs.
-    /// `None` if nobody did.
+    /// `None` if it was not.
     pub unconfirmed_editor: Option<String>,
     /// Whether the text was edited after it was approved. A maintainer then has to confirm it before anything runs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -145,7 +145,7 @@ impl Loop {
         self.iterations.last()
     }
 
-    /// Returns the paths that the issue, or a request of a maintainer, names as the forge displays them.
+    /// Returns the paths named in the displayed text of the issue or of a maintainer's request.
     pub fn named_paths(&self) -> NamedPaths {
         let given = self.iterations.iter().flat_map(|iteration| &iteration.guidance).chain(&self.requests.guidance);
         let of_people = given.filter(|one| matches!(one.source, GuidanceSource::Command | GuidanceSource::Review));
@@ -180,7 +180,7 @@ impl Loop {
         }
     }
 
-    /// Returns the logins of the requested reviewers: the person who requested the loop, and those of the policy.
+    /// Returns the logins of the requested reviewers: the person who requested the loop, and the reviewers of the policy.
     pub fn reviewers(&self) -> Vec<String> {
         let mut all = vec![self.people.requested_by.login.clone()];
         for reviewer in &self.settings.policy.reviewers {
@@ -213,7 +213,7 @@ impl Loop {
         self.retained_iterations().filter(|i| i.number > self.checks.measured_after)
     }
 
-    /// Returns the newest check results in effect: those of the newest iteration with results, else the baseline.
+    /// Returns the newest check results in effect: the results of the newest iteration with results, else the baseline.
     pub fn latest_checks(&self) -> Option<&CheckReport> {
         let of_iterations = self.standing().map(|i| &i.checks).find(|report| !report.outcomes.is_empty());
         of_iterations.or(self.checks.baseline_report())

@@ -123,7 +123,7 @@ pub struct TestGuard {
     pub tries: u32,
     /// Last iteration that is included in `tries`.
     pub counted: u32,
-    /// Whether the agent was told that the checks pass only with its changes to tests.
+    /// Whether the agent's prompt stated that the checks pass only with its changes to tests.
     pub told: bool,
     /// Test counts at the base, if the baseline was measured at another commit.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -137,14 +137,14 @@ pub struct TestGuard {
 }
 
 impl TestGuard {
-    /// Returns the login of the person who accepted the finding in its current form; `None` if nobody did.
+    /// Returns the login of the person who accepted the finding in its current form; `None` if it was not.
     pub fn accepted_by(&self, finding: &BranchFinding) -> Option<&str> {
         let covers = |acceptance: &&AcceptedFindings| acceptance.findings.iter().any(|one| finding.is_covered_by(one));
         self.accepted.iter().rev().find(covers).map(|acceptance| acceptance.by.as_str())
     }
 
     /// Returns the newest acceptance of changed tests in a file: the commit at which a person saw them, and the finding. The file's
-    /// version at this commit counts as the base's. `None` if nobody accepted such a change.
+    /// version at this commit counts as the base's. `None` if no such change was accepted.
     pub fn accepted_tests(&self, path: &str) -> Option<(&Sha, &BranchFinding)> {
         let is_of_tests = |finding: &&BranchFinding| {
             let kinds = [TamperKind::OnlyChangedTests, TamperKind::TestsNotJudged, TamperKind::TestsChanged];

@@ -183,7 +183,7 @@ fn limit_words(kind: LimitKind) -> &'static str {
         LimitKind::ModelMissing => ", without the model",
         LimitKind::Policy => ", refused by its usage policy",
         LimitKind::Empty => ", with an empty answer",
-        LimitKind::OwnBudget => ", at a budget of its own",
+        LimitKind::OwnBudget => ", at its own budget",
     }
 }
 

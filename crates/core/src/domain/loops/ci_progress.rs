@@ -17,7 +17,7 @@ pub struct CiProgress {
 }
 
 impl CiProgress {
-    /// Compares the checks of a commit with those of its base. `unstarted` has the paths of the workflows that have not started
+    /// Compares the checks of a commit with the checks of its base. `unstarted` has the paths of the workflows that have not started
     /// on the commit, and `from_workflows` states whether any check belongs to a workflow.
     pub fn of(commit: &SeenChecks, base: &SeenChecks, unstarted: Vec<String>, from_workflows: bool) -> Self {
         let seen = |name: &String| commit.ran.contains(name) || commit.skipped.contains(name);

@@ -1,4 +1,4 @@
-//! Commands that begin with `/ralph`: extraction from a comment's page, and grammar. Each command has a file of its own with its table
+//! Commands that begin with `/ralph`: extraction from a comment's page, and grammar. Each command has a separate file with its table
 //! row, its arguments and its effect on a loop.
 //!
 //! To add a command, create a file in `command/` and add an entry to `commands!`. The grammar, `/ralph help`, the table in the
@@ -195,7 +195,7 @@ pub fn text_before(comment: &Document) -> String {
     extract::text_before(comment)
 }
 
-/// Parses the commands in a comment as the forge displays it, in order. Only lines of top-level paragraphs count, not those of
+/// Parses the commands in a comment as the forge displays it, in order. Only lines of top-level paragraphs count, not lines of
 /// quotations, lists, code, tables, headings or other elements, and not those below the "On … wrote:" of a mail.
 pub fn parse(comment: &Document) -> Vec<Result<LoopCommand, CommandError>> {
     let lines = extract::command_lines(comment);

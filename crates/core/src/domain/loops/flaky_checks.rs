@@ -86,7 +86,7 @@ impl Loop {
         self.checks.list.iter().filter(|check| wanted(&check.name)).cloned().collect()
     }
 
-    /// Returns the reports of the current checks: the baseline, and those of the iterations since the checks were last changed.
+    /// Returns the reports of the current checks: the baseline, and the iterations' reports since the last change of the checks.
     fn reports_of_now(&self) -> impl Iterator<Item = &CheckReport> {
         let of_now = self.iterations.iter().filter(|iteration| iteration.number > self.checks.measured_after);
         self.checks.baseline_report().into_iter().chain(of_now.map(|iteration| &iteration.checks))
@@ -151,7 +151,7 @@ fn lost_report(then: &CheckOutcome, now: &CheckOutcome) -> Option<String> {
     let plain = |line: &str| line.trim().replace(|c: char| c.is_ascii_digit(), "0");
     let known: HashSet<String> = then.output.lines().map(plain).collect();
     let all = counted.passing + counted.failing;
-    // The marks of finished tests are no report.
+    // The marks of finished tests are not a report.
     let is_progress = |line: &str| line.trim().chars().all(|mark| ".FE*!,".contains(mark));
     let is_known = |line: &str| is_progress(line) || known.contains(&plain(line));
     now.output

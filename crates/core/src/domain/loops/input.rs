@@ -45,7 +45,7 @@ pub enum TimerKind {
 }
 
 impl TimerKind {
-    /// Returns the name, as in the store.
+    /// Returns the stored name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Deadline => "deadline",
@@ -75,7 +75,7 @@ pub struct CommentRef {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum LoopInput {
-    /// A person with permission started the loop or told it something.
+    /// A person with permission started the loop or gave it a command.
     Command(CommandInput),
     /// The forge reported a fact or answered a request.
     Forge(ForgeInput),
@@ -199,7 +199,7 @@ pub enum TimerInput {
     ClockSet { by_ms: i64 },
     /// A timer expired.
     TimerDue { timer: TimerKind },
-    /// The loop's work waits, because no host that takes work has all of these labels.
+    /// The loop's work waits, because no host that accepts work has all of these labels.
     NoHost { labels: Vec<String> },
 }
 

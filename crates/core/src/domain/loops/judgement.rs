@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn redirect_by_words_is_reported_by_measured_cause() {
+    fn redirect_is_reported_with_the_measured_cause() {
         let words = found(DetectionKind::Deviation, Basis::Words, DetectionSeverity::High, InterventionLevel::Redirect);
         let measured =
             found(DetectionKind::NoChange, Basis::Measured, DetectionSeverity::High, InterventionLevel::Warn);
@@ -295,7 +295,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn headline_is_never_by_words_where_something_was_measured(
+        fn headline_prefers_measured_causes_over_words(
             causes in prop::collection::vec(
                 (
                     prop::sample::select(DetectionKind::ALL.to_vec()),

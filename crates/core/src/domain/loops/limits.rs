@@ -28,7 +28,7 @@ impl Loop {
         }
     }
 
-    /// Returns the used part of the budget in percent, 0..=100: of the cost limit or of the time limit, whichever is larger.
+    /// Returns the used part of the budget in percent, 0..=100: the larger share of the cost limit and the time limit.
     pub fn budget_percent(&self, now: Timestamp) -> u8 {
         let part = |used: i64, limit: i64| if limit > 0 { used.saturating_mul(100) / limit } else { 0 };
         let cost = part(self.spent.cost.0, self.limits.cost.0);

@@ -219,9 +219,9 @@ impl BranchMerge {
 pub struct LoopBranch {
     /// Branch that the loop pushes to.
     pub name: String,
-    /// Branch that it started from.
+    /// Branch from which the loop started.
     pub base_branch: String,
-    /// Commit of the base branch that the branch contains: the one that it started from, or the one that was merged last.
+    /// Commit of the base branch that the branch contains: the loop's first base, or the last merged commit.
     pub base: Option<Sha>,
     /// Newest commit of the loop.
     pub head: Option<Sha>,

@@ -1,4 +1,4 @@
-//! Plan gate: determines what a loop may do before its plan is approved.
+//! Plan gate: permitted actions of a loop before its plan is approved.
 
 use super::parts::LoopKnowledge;
 use super::planning::{PlanApproval, Planning, ProposedPlan};

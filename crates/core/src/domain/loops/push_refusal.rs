@@ -97,7 +97,7 @@ impl PushRefusal {
             Self::WorkflowFiles { path } => format!("the bot may not change the workflow file `{path}`"),
             Self::TooLarge { files } => format!("the forge does not accept files of this size{}", listed(files)),
             Self::Quota => "the repository has no space left for the push".to_owned(),
-            Self::ServerError => "the forge failed while it took the push".to_owned(),
+            Self::ServerError => "the forge failed during the push".to_owned(),
             Self::Other => return None,
         })
     }
@@ -118,7 +118,7 @@ impl PushRefusal {
                  `/ralph retry` discards the commits of the last iteration"
             }
             Self::TooLarge { .. } => {
-                "`/ralph retry` discards the commits of the last iteration and tells the agent why they were refused"
+                "`/ralph retry` discards the commits of the last iteration and gives the agent the reason"
             }
             Self::Quota => "make space on the forge, then `/ralph resume`",
             Self::ServerError | Self::Other => "let the bot push to its branches, then `/ralph resume`",
@@ -129,7 +129,7 @@ impl PushRefusal {
     pub fn for_agent(&self) -> Option<String> {
         match self {
             Self::Secrets { places } => Some(format!(
-                "The forge refused the last change, because it holds a secret: {}. The change was taken back. Do the task again \
+                "The forge refused the last change, because it contains a secret: {}. The change was taken back. Do the task again \
                  without such a value in any file; read it from the environment, or use an obviously invalid example.",
                 secrets(places)
             )),
@@ -257,7 +257,7 @@ error: GH013: Repository rule violations found for refs/heads/ralph/1-x.
     }
 
     #[test]
-    fn places_of_secrets_are_read_with_kind_commit_and_line() {
+    fn secret_locations_are_parsed_with_kind_commit_and_line() {
         let refusal = PushRefusal::of(SECRETS);
         let PushRefusal::Secrets { places } = &refusal else { panic!("{refusal:?}") };
         let read: Vec<_> = places.iter().map(|p| (p.kind.as_str(), p.commit.as_str(), p.path.as_str())).collect();

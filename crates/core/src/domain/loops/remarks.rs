@@ -7,7 +7,7 @@ use crate::domain::model::ids::CommentId;
 /// Prefix of the keys of remarks.
 const PREFIX: &str = "remark/";
 
-/// Text that stands for a review that requests changes without a text of its own.
+/// Text for a review that requests changes without a text.
 pub const SEE_REMARKS: &str = "Changes are requested; see the remarks.";
 
 /// Proposal of a convention that a loop publishes.

@@ -30,7 +30,7 @@ pub struct OpinionCost {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SecondOpinions {
-    /// Newest opinion, or the reason why there is none; `None` if nobody was asked.
+    /// Newest opinion, or the reason why there is none; `None` if none was requested.
     pub last: Option<OpinionRun>,
     /// Iteration that worked on the findings of an opinion; `None` if there was none. A loop has at most one.
     pub iteration: Option<u32>,

@@ -57,7 +57,7 @@ impl LoopState {
         LoopState::Aborted,
     ];
 
-    /// Returns the name, as in the store, in JSON and on the command line.
+    /// Returns the name for the store, JSON and the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NeedsCriteria => "needs_criteria",

@@ -37,7 +37,7 @@ pub enum LoopStopReason {
     Paused {
         /// Explanation, one sentence.
         why: String,
-        /// Cause of the escalation; `None` if nobody has to be notified.
+        /// Cause of the escalation; `None` if no notification is needed.
         cause: Option<EscalationCause>,
         /// Advice for the people who are notified.
         advice: String,

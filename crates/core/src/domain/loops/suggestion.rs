@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_the_commented_lines_are_replaced() {
+    fn only_the_commented_lines_are_replaced() {
         let apply = |first, last, text| with_suggestion(FILE, FILE, &change(first, last, text)).expect("it applies");
         assert_eq!(apply(2, 2, "zwei\n"), "one\nzwei\nthree\nfour\n");
         assert_eq!(apply(2, 3, "2\n"), "one\n2\nfour\n");

@@ -36,7 +36,7 @@ pub struct TaskStatements {
     /// Facts from the approved plan, which are its scope.
     #[serde(skip_serializing_if = "StatedFacts::is_empty")]
     pub plan: StatedFacts,
-    /// Facts from the `ralph` block of the issue. Those of an author without write access are ignored.
+    /// Facts from the `ralph` block of the issue; ignored if its author has no write access.
     pub issue: StatedFacts,
     /// Combined facts for the labels of the issue.
     pub labels: StatedFacts,
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nearest_source_states_a_fact() {
+    fn most_specific_source_decides_a_fact() {
         let facts = |complexity, scope: &[&str]| StatedFacts {
             complexity,
             scope: scope.iter().map(|place| (*place).to_owned()).collect(),

@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn author_that_would_break_a_header_is_refused() {
+    fn author_name_with_header_syntax_is_refused() {
         assert!(CommitAuthor::checked("ralph", "ralph@noreply.example").is_some());
         for (name, email) in
             [("", "a@b"), ("a", ""), ("a", "ab"), ("a\nb", "a@b"), ("a", "a@b>\nx"), ("a <b", "a@b"), ("a", "a b@c")]

@@ -1,6 +1,6 @@
 //! Compares two check reports and returns the checks that got worse.
 //!
-//! The comparison uses counts if both reports have them. A failing check with an interrupted run is no evidence of fewer
+//! The comparison uses counts if both reports have them. A failing check with an interrupted run is not evidence of fewer
 //! tests. Without counts, it uses the names of failing tests, otherwise the error lines, otherwise whether the check ran to
 //! its end.
 
@@ -61,7 +61,7 @@ impl CheckReport {
     }
 
     /// Whether this report is worse than `other`: a check got worse, and no failing check of `other` passes here. A check
-    /// that passes with fewer passing tests is no improvement.
+    /// that passes with fewer passing tests is not an improvement.
     pub fn is_worse_than(&self, other: &Self) -> bool {
         let gained =
             |(before, now): (&CheckOutcome, &CheckOutcome)| now.holds && !before.holds && loss(before, now).is_none();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn incomplete_run_of_failing_check_is_not_fewer_tests() {
+    fn incomplete_run_does_not_count_as_fewer_tests() {
         let before = counted(failing(&[], &[]), 40, 2);
         let cut = CheckOutcome { incomplete: true, ..counted(failing(&[], &[]), 3, 1) };
         assert_eq!(of(&before, &cut), None);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn passing_check_without_complete_counts_is_no_loss() {
+    fn passing_check_without_complete_counts_is_not_a_loss() {
         let before = counted(passing(), 40, 0);
         assert_eq!(of(&before, &passing()), None, "some tools print a report only if tests fail");
         assert_eq!(of(&before, &CheckOutcome { incomplete: true, ..counted(passing(), 39, 0) }), None);

@@ -15,7 +15,7 @@ const PARAMETERS: &str = "sslmode, sslrootcert, target_session_attrs, connect_ti
 /// Problem of an address. The message does not repeat the address, which may contain a password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddressProblem {
-    /// The text is no address of a database.
+    /// The text is not an address of a database.
     #[error("expected an address such as postgres://ralph@db.example.org/ralph")]
     Form,
     /// The address contains a password.

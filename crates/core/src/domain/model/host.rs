@@ -32,7 +32,7 @@ impl Host {
 /// Time without a heartbeat after which a host counts as lost, in milliseconds.
 const LIVE_MS: i64 = 60_000;
 
-/// Loop whose work waits because no host that takes work has its labels.
+/// Loop whose work waits because no host that accepts work has its labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoopWithoutHost {
     /// Loop.
@@ -57,7 +57,7 @@ pub struct ListedHost {
     pub host: Host,
     /// Time since its last heartbeat, in milliseconds, by the database's clock; `None` if it was stopped.
     pub silent_ms: Option<i64>,
-    /// Whether it finishes its work and takes no more.
+    /// Whether it finishes its work and accepts no more.
     pub is_draining: bool,
     /// Number of work effects that it executes.
     pub running: u64,

@@ -47,7 +47,7 @@ pub struct OpinionFinding {
     pub line: Option<u32>,
     /// Severity.
     pub severity: OpinionSeverity,
-    /// Explanation of what is wrong, in which case, and what to do instead; one to three sentences.
+    /// Explanation of the problem, the affected case and the remedy; one to three sentences.
     pub text: String,
 }
 

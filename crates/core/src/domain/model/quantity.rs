@@ -195,7 +195,7 @@ impl IterationLimit {
         Self(count)
     }
 
-    /// Creates a limit from a number that a person wrote; `None` for the number that stands for no limit.
+    /// Creates a limit from a number that a person wrote; `None` for the number that means no limit.
     fn finite(count: u32) -> Option<Self> {
         Some(Self(count)).filter(|limit| *limit != Self::UNLIMITED)
     }

@@ -615,7 +615,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_name_keys_of_every_depth() {
+    fn rules_can_name_nested_keys() {
         let mut rules = Vec::new();
         Sample::rules("top", &mut rules);
         let rows: Vec<_> = rules.iter().map(|rule| (rule.key.as_str(), rule.min, rule.max, rule.below)).collect();

@@ -8,7 +8,7 @@ const MAX_SCOPE: usize = 50;
 const MAX_PLACE: usize = 200;
 
 config_section! {
-    /// Facts about a task; what is omitted is estimated. A `ralph` block in an issue can state them too.
+    /// Facts about a task; omitted facts are estimated. A `ralph` block in an issue can state them too.
     pub struct StatedFacts {
         /// Complexity: 1 for a word in the documentation, 10 for a rewrite.
         pub complexity: Option<u32>, in 1..=10;
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_of_a_scope_become_places() {
+    fn scope_patterns_are_parsed_into_places() {
         assert_eq!(
             of("scope: [src/parser/**, ./docs/, 'lib/*', a.rs, '**']").places(),
             ["src/parser", "docs", "lib", "a.rs"]

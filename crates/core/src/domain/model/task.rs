@@ -103,7 +103,7 @@ pub struct TestResults {
     pub extra: u64,
     /// Names of the runners whose tests were counted.
     pub runners: BTreeSet<String>,
-    /// Names of the runners that report a failure, or whose run was cut; an empty name stands for an unknown runner.
+    /// Names of the runners that report a failure, or whose run was cut; an empty name means an unknown runner.
     pub objectors: BTreeSet<String>,
 }
 
@@ -143,7 +143,7 @@ pub struct CheckOutcome {
     /// Names of the runners whose tests were counted.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub runners: BTreeSet<String>,
-    /// Names of the runners on which the objection rests; an empty name stands for an unknown runner. Empty if it rests on
+    /// Names of the runners on which the objection rests; an empty name means an unknown runner. Empty if it rests on
     /// counts that have no runner.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub objectors: BTreeSet<String>,
@@ -429,7 +429,7 @@ impl TamperKind {
             Self::WorkflowEdited => "a CI workflow was edited",
             Self::RalphFileEdited => "the bot's configuration was edited",
             Self::TestsNeutralized => "program code keeps tests from failing",
-            Self::AnswersHardCoded => "the program holds the answers of tests",
+            Self::AnswersHardCoded => "the program contains the answers of tests",
             Self::OnlyChangedTests => "the checks pass only with the changed tests",
             Self::TestCountFell => "fewer tests are counted",
             Self::TestsRewritten => "tests are written while the checks run",

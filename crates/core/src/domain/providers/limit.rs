@@ -52,7 +52,7 @@ pub enum LimitKind {
     Policy,
     /// The model answered with nothing.
     Empty,
-    /// The agent stopped at a cost limit of its own.
+    /// The agent stopped at its own cost limit.
     OwnBudget,
 }
 
@@ -111,7 +111,7 @@ pub struct LimitSignals {
     /// Error with which the provider ended the call; empty if the error may come from another program. Its sentences count without
     /// a provider's prefix.
     pub answer: String,
-    /// Error messages: first those of the structured output, then the end of standard error. Never text of a model.
+    /// Error messages: first the structured output, then the end of standard error. Never text of a model.
     pub messages: Vec<String>,
     /// IANA name of the time zone for times that state none; UTC if it is missing or unknown.
     pub zone: Option<String>,
@@ -124,7 +124,7 @@ pub fn kind(signals: &LimitSignals) -> Option<LimitKind> {
 
 /// Returns the limit that a call met; `None` if there was none or the call succeeded.
 ///
-/// The `source` is the first source that shows a limit. The kind is that of the sentence, unless a code or a header is more
+/// The `source` is the first source that shows a limit. The kind follows from the sentence, unless a code or a header is more
 /// specific; for example, the message of a 429 states whether it is a rate or a plan limit. The time is the first valid one of the
 /// structured output, the headers and the messages. Of the messages, at most 128 KiB and some 400 lines are read, from their ends.
 pub fn classify(signals: &LimitSignals, now: Timestamp) -> Option<Limit> {
@@ -140,7 +140,7 @@ pub fn classify(signals: &LimitSignals, now: Timestamp) -> Option<Limit> {
     let by_status = |status: Option<u16>| codes::of_status_with_words(status?, &text::words(&signals.messages));
     let by_exit = by_status(exit);
     let code = signals.code.as_deref().and_then(codes::of_code).filter(|kind| !codes::denied(signals.status, *kind));
-    // Gateways deny access to all who used up an allowance; then the sentence tells more than the code.
+    // Gateways also deny access after an exhausted allowance; then the sentence is more specific than the code.
     let code = code.filter(|kind| *kind != LimitKind::Auth || by_words.is_none());
     let by_stream = text::stronger(code, by_status(signals.status));
     // A refusal for another reason than a limit bears the same headers.

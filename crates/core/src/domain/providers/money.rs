@@ -136,7 +136,7 @@ impl CostAccounts {
         let likely = Money(likely.0.max(0));
         let mut reserve = likely;
         for (scope, account) in self.accounts() {
-            // What a question costs is no guess: its length is known, and that of its answer is bounded.
+            // The cost of a question is not an estimate: its length is known, and the length of its answer is bounded.
             let fitting = match scope {
                 LimitScope::Purpose => {
                     account.remaining().is_none_or(|remaining| likely <= remaining).then_some(likely)

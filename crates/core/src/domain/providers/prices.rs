@@ -1,6 +1,6 @@
 //! Prices of tokens by model, for backends that do not report the cost of a call.
 //!
-//! The result is marked as an estimate ([`CostSource::Estimated`]). Prices are those of ordinary requests; providers charge more
+//! The result is marked as an estimate ([`CostSource::Estimated`]). Prices are for ordinary requests; providers charge more
 //! for fast modes and some regions, and less for batches and plans. The higher price of long prompts is considered where the
 //! tokens of each request are known ([`PriceTable::price_or_highest`]), but not for totals of a whole run.
 
@@ -42,7 +42,7 @@ const PRICE_MAX_USD: f64 = 10_000.0;
 pub struct TokenUsage {
     /// Input tokens, excluding those read from or written to a cache.
     pub input: u64,
-    /// Output tokens, including those of reasoning.
+    /// Output tokens, including reasoning.
     pub output: u64,
     /// Input tokens read from a cache.
     pub cache_read: u64,

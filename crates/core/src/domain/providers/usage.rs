@@ -1,6 +1,6 @@
 //! Usage in a model's response, read the same way from each wire format, whether the service or an agent made the request.
 //!
-//! Fields are those of the vendors' documentation. Unknown fields are ignored, and a missing figure is 0.
+//! Fields have the names of the vendors' documentation. Unknown fields are ignored, and a missing figure is 0.
 
 #[cfg(test)]
 mod tests;
@@ -18,7 +18,7 @@ const SEARCH: Money = Money(10_000);
 pub struct ReportedUsage {
     /// Input tokens, including cached ones.
     pub input: u64,
-    /// Output tokens, including those of reasoning.
+    /// Output tokens, including reasoning.
     pub output: u64,
     /// Input tokens read from a cache; part of `input`.
     pub cache_read: u64,

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn failing_checks_get_their_lines() {
+    fn failing_checks_link_to_their_output_lines() {
         let Some(View::Iteration(mut view)) = report::iteration(&samples::stuck()) else { panic!("an iteration") };
         view.checks =
             [("passes", true), ("fails", false), ("unknown", false)].map(|(name, holds)| check(name, holds)).into();

@@ -172,7 +172,7 @@ impl Notice {
     /// detection is a new incident.
     pub fn warned(current: &Loop, found: &JudgedDetection, at: Timestamp) -> Self {
         let (name, action) = if found.level >= InterventionLevel::Redirect {
-            ("redirect", "The agent was told to try a different approach")
+            ("redirect", "The agent was instructed to try a different approach")
         } else {
             ("warn", "The agent was warned")
         };
@@ -211,7 +211,7 @@ impl Notice {
     /// anywhere.
     pub fn unavailable(current: &Loop, level: EscalationLevel, at: Timestamp) -> Self {
         Self {
-            reason: "its repository takes no changes".into(),
+            reason: "its repository accepts no changes".into(),
             replies: report::commands(current),
             ..Self::of(Occasion::Raised, level, current, "repository", at)
         }

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn line_of_past_loops_has_seconds_and_money() {
+    fn summary_of_past_loops_has_time_and_cost() {
         let past = PastLoops {
             loops: 7,
             task_type: Some(TaskType::TestFix),

@@ -230,7 +230,7 @@ fn intervene(
         asked = if asked == InterventionLevel::Pause { InterventionLevel::Redirect } else { asked };
         redirects = u32::MAX;
     }
-    // While the loop improves, a persistent detection keeps its level, except for weakened checks, which are no improvement.
+    // While the loop improves, a persistent detection keeps its level, except for weakened checks, which are not an improvement.
     let improving = detection.kind != DetectionKind::TestTampering && input.improving();
     let climb_after = (!improving).then_some(input.settings.climb_after);
     let (level, fresh) = state.reach(iteration, &detection, asked, climb_after, redirects);

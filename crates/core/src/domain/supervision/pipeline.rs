@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn effort_and_breadth_follow_standing_intervention() {
+    fn effort_and_breadth_follow_the_active_intervention() {
         let (_, healthy) = run(&[0.2, 0.35, 0.5, 0.62, 0.8, 0.9, 1.0]);
         let neutral = |review: &SupervisionReview| {
             let actuation = &review.control.actuation;
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_for_information_is_logged_and_disturbs_nothing() {
+    fn informational_finding_is_only_logged() {
         let facts = TaskFacts { max_iterations: 30.0, ..TaskFacts::default() };
         let claims = Record { completion_signal: true, ..record(1, 0.3, "E0308 mismatched types") };
         let mut supervision = Supervision::default();
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn loop_gives_up_if_rest_does_not_fit_and_the_outlook_is_enabled() {
+    fn hopeless_loop_stops_if_the_outlook_is_enabled() {
         let settings = giving_up();
         let slow: Vec<f64> = (1..=10).map(|n| 0.02 * f64::from(n)).collect();
         let messages = moving(&slow, None, &settings);

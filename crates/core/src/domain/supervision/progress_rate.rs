@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn small_gain_is_no_step_after_large_steps() {
+    fn small_gain_is_not_a_step_after_large_steps() {
         assert_eq!(pace(&[0.2, 0.4, 0.6, 0.62]).still, 1);
         assert_eq!(pace(&[0.02, 0.04, 0.06, 0.08]).still, 0);
         // Small gains add up to a step.
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn climb_below_best_is_a_step_and_seesaw_is_not() {
+    fn climb_below_best_is_a_step_and_oscillation_is_not() {
         assert_eq!(pace(&[0.2, 0.4, 0.6, 0.3, 0.4]).still, 2);
         assert_eq!(pace(&[0.2, 0.4, 0.6, 0.3, 0.4, 0.5]).still, 0);
         assert_eq!(pace(&[0.2, 0.4, 0.6, 0.4, 0.6, 0.4, 0.6]).still, 4);

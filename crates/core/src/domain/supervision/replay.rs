@@ -103,8 +103,8 @@ fn object(line: &str) -> Result<Map<String, Value>, Failure> {
             fields.retain(|_, field| !field.is_null());
             Ok(fields)
         }
-        Value::Array(_) => Err(Failure::new("this is a list; an object is needed")),
-        _ => Err(Failure::new("this is a single value; an object is needed")),
+        Value::Array(_) => Err(Failure::new("expected an object, found a list")),
+        _ => Err(Failure::new("expected an object, found a single value")),
     }
 }
 

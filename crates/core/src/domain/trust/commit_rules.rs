@@ -65,7 +65,7 @@ pub struct CommitRules {
     /// Whether commits have a `Signed-off-by` line; `None` if neither the repository's file nor its base states it.
     #[serde(default)]
     pub signoff: Option<bool>,
-    /// Pattern of titles with `{title}`; `None` if titles are those of issues.
+    /// Pattern of titles with `{title}`; `None` if pull requests have the titles of issues.
     #[serde(default)]
     pub title: Option<String>,
     /// Types that commitlint allows; empty if it is not configured.
@@ -77,7 +77,7 @@ pub struct CommitRules {
 }
 
 impl CommitRules {
-    /// Adds the rules of commitlint's configuration. What the repository's file states takes precedence.
+    /// Adds the rules of commitlint's configuration. The repository's file takes precedence.
     pub fn add_commitlint(&mut self, configuration: &str) {
         let listed = TYPE_LIST.captures(configuration).and_then(|found| found.get(1));
         let names = |text: &str| -> Vec<String> {
@@ -130,7 +130,7 @@ impl CommitRules {
         chosen.or_else(|| self.types.first().cloned()).unwrap_or_else(|| "fix".to_owned())
     }
 
-    /// Returns the parts of the template of pull requests with what belongs below their headings; empty if there is none.
+    /// Returns the parts of the template of pull requests with the content below their headings; empty if there is none.
     pub fn template_parts(&self) -> Vec<TemplatePart> {
         let mut parts: Vec<TemplatePart> = Vec::new();
         let mut answer = TemplateAnswer::None;
@@ -164,7 +164,7 @@ pub struct TemplatePart {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TemplateAnswer {
-    /// Something that only a person can tell.
+    /// Information that only a person has.
     None,
     /// The change.
     What,
@@ -177,7 +177,7 @@ pub enum TemplateAnswer {
 }
 
 impl TemplateAnswer {
-    /// Returns what a heading asks for, by its words.
+    /// Returns the content that a heading requests, by its words.
     fn of(heading: &str) -> Self {
         let heading = heading.to_lowercase();
         let has = |words: &[&str]| words.iter().any(|word| heading.contains(word));
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_of_commitlint_are_read_in_all_its_formats() {
+    fn commitlint_types_are_read_from_all_formats() {
         for (text, types) in [
             ("module.exports = { extends: ['@commitlint/config-conventional'] };", USUAL_TYPES.to_vec()),
             (
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn headings_of_a_template_get_their_answers() {
+    fn template_headings_are_filled_in() {
         let mut rules = CommitRules::default();
         rules.add_template(
             "<!-- Thanks! -->\n## Description\nWhat did you do?\n\n## Related issues\nFixes #\n\n## How was it tested?\n\n\

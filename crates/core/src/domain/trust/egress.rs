@@ -36,7 +36,7 @@ pub enum Egress {
     Only(Hosts),
 }
 
-/// Server that a program wants to connect to.
+/// Target server of a program's connection.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
     /// Name in lower case without a trailing dot, or IP address without brackets.
@@ -169,7 +169,7 @@ fn split(authority: &str) -> Option<(&str, Option<u16>)> {
 }
 
 /// Returns the canonical form of a host, so that alternative spellings (`0x7f.1`, `EXAMPLE.org.`) do not bypass the list. `None`
-/// if it is no host.
+/// if it is not a host.
 fn normal(host: &str) -> Option<String> {
     match Host::parse(host.strip_suffix('.').unwrap_or(host)).ok()? {
         Host::Domain(name) => Some(name).filter(|name| !name.is_empty() && !name.split('.').any(str::is_empty)),

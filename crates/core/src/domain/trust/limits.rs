@@ -90,7 +90,7 @@ impl Limits {
         IterationLimit::of(whole.div_ceil(2))
     }
 
-    /// Returns these limits lowered to those of a repository. Also returns one sentence for each limit of the repository that is
+    /// Returns these limits lowered to a repository's limits. Also returns one sentence for each limit of the repository that is
     /// higher than the operator's and has no effect.
     pub fn lowered_to(&self, repository: &RepositoryLimits) -> (Self, Vec<String>) {
         let RepositoryLimits {
@@ -114,7 +114,7 @@ impl Limits {
     }
 }
 
-/// Lowers a limit of the operator to that of a repository. If the repository's limit is higher, adds a note instead.
+/// Lowers a limit of the operator to a repository's limit. If the repository's limit is higher, adds a note instead.
 fn lower<T: PartialOrd + Display>(key: &str, limit: &mut T, wanted: Option<T>, notes: &mut Vec<String>) {
     match wanted {
         Some(wanted) if wanted > *limit => {
@@ -125,7 +125,7 @@ fn lower<T: PartialOrd + Display>(key: &str, limit: &mut T, wanted: Option<T>, n
     }
 }
 
-/// Lowers a limit of cost to that of a repository. An operator's limit of 0, which `ralph-bot local` sets, means that there is
+/// Lowers a cost limit to a repository's cost limit. An operator's limit of 0, which `ralph-bot local` sets, means that there is
 /// none.
 fn lower_cost(key: &str, limit: &mut Usd, wanted: Option<Usd>, notes: &mut Vec<String>) {
     match wanted {

@@ -1,7 +1,7 @@
 //! Filter for everything that leaves the service: texts for forges, channels and agents, and commits before they are pushed.
 //!
 //! Text of agents, tools and outsiders is made inert where it is inserted: by the functions of `markdown` in comments and bodies,
-//! and by those of `plain` in titles and commit messages. Finally everything passes an [`OutboundFilter`], which removes secrets.
+//! and by the functions of `plain` in titles and commit messages. Finally everything passes an [`OutboundFilter`], which removes secrets.
 //! Adapters accept only [`Outbound`] texts and [`ClearedCommit`]s, which only the filter creates.
 
 mod archive;

@@ -106,7 +106,7 @@ pub fn cannot_tell(actor: &User, mut hidden: Vec<TeamRef>) -> Authorization {
         }
     });
     let teams = hidden.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let reason = format!("it cannot be told whether account {} is in one of the teams {teams}", actor.id);
+    let reason = format!("the bot cannot check whether account {} is in one of the teams {teams}", actor.id);
     Authorization::Deny { reason, answer: DenyAnswer::CannotTell(hidden) }
 }
 
@@ -139,7 +139,7 @@ mod tests {
     const BOT: UserId = UserId(77);
 
     #[test]
-    fn hidden_team_is_named_once() {
+    fn hidden_team_is_reported_once() {
         let team = |name: &str| TeamRef::parse(name).expect("valid");
         let actor = User { id: FRIEND, login: "olaf".into(), kind: AccountKind::User };
         let verdict = cannot_tell(&actor, vec![team("org/devs"), team("org/ops"), team("org/devs")]);

@@ -24,7 +24,7 @@ use crate::domain::trust::protected::{Protected, ProtectedPolicy};
 /// Default user id of the first sandbox user. No package, container or systemd unit uses this id or higher ones, because the
 /// range from 1,879,048,192 on is unassigned.
 pub const SANDBOX_USER: u32 = 2_000_000_000;
-/// Number of sandbox users. Each run has a user of its own.
+/// Number of sandbox users. Each run has a separate user.
 pub const SANDBOX_USERS: u32 = 256;
 
 /// Extent to which a loop uses the intelligence layer.
@@ -156,7 +156,7 @@ pub struct Policy {
     pub branch_prefix: String,
     /// Whether the branch of an ended loop is deleted.
     pub delete_branch: bool,
-    /// Commands that install what the checks need, run at the base and, where necessary, in each work tree.
+    /// Commands that install the dependencies of the checks, run at the base and, where necessary, in each work tree.
     pub setup: Vec<String>,
     /// Network of these commands, and results that are kept.
     #[serde(default)]
@@ -262,7 +262,7 @@ impl Default for Policy {
 pub struct RepositorySettings {
     /// Checks, in order.
     pub checks: Vec<Check>,
-    /// Commands that install what the checks need.
+    /// Commands that install the dependencies of the checks.
     pub setup: Vec<String>,
     /// Network of these commands, and results that are kept.
     #[serde(default)]

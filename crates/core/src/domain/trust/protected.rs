@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::domain::model::characters::is_invisible;
 use crate::domain::model::task::DiffStat;
 
-/// Globs of the paths that are protected by default, relative to the root of the tree. The configuration adds those of each agent
+/// Globs of the paths that are protected by default, relative to the root of the tree. The configuration adds the paths of each agent
 /// preset.
 pub const PROTECTED_PATHS: &[&str] = &[
     // What tools read at the top: CI, hooks, editors, agents, package managers, bots.
@@ -74,7 +74,7 @@ impl NamedPaths {
     }
 }
 
-/// Returns the paths for a report. Those of a folder at the top are joined if there are many.
+/// Returns the paths for a report. Many paths in one top-level folder are joined.
 pub fn reported(paths: Vec<String>) -> Vec<String> {
     if paths.len() <= MOST_REPORTED {
         return paths;
@@ -150,7 +150,7 @@ impl ProtectedGlobs {
         Ok(Self { globs: set.build()?, patterns: made_from })
     }
 
-    /// Returns compiled patterns like [`new`](Self::new). Those of the last call are kept: most loops have the same, and compiling them
+    /// Returns compiled patterns like [`new`](Self::new). The patterns of the last call are cached: most loops have the same, and compiling them
     /// takes milliseconds.
     ///
     /// # Errors
@@ -330,7 +330,7 @@ mod tests {
             "packages/a/.amp/settings.json",
             "sub/.qwen/settings.json",
         ];
-        // Those of the presets are added by the configuration.
+        // The configuration adds the patterns of the presets.
         let of_presets = ["**/.opencode/**", "**/.qwen/**", "**/.codex/**"];
         let presets = ProtectedGlobs::new(&of_presets).unwrap();
         for path in protected {
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn link_leads_to_a_path_in_the_tree() {
+    fn link_target_is_resolved_within_the_tree() {
         for (link, target, expected) in [
             ("CLAUDE.md", "docs/notes.md", Some("docs/notes.md")),
             ("a/b", "../c", Some("c")),

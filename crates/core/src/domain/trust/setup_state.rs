@@ -26,13 +26,13 @@ struct GivenState<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum StateRefusal {
     /// The value was never issued, was used before, or was dropped.
-    #[error("this address is not known here, or was used before; begin again")]
+    #[error("this set-up link is unknown or was used before; start over")]
     Unknown,
     /// The value was issued to another browser.
-    #[error("this was begun in another browser; go on there, or begin again here")]
+    #[error("this set-up was started in another browser; continue there, or start over here")]
     Foreign,
     /// The value is older than an hour.
-    #[error("this was begun more than an hour ago; begin again")]
+    #[error("this set-up link has expired; start over")]
     Expired,
 }
 
@@ -58,7 +58,7 @@ impl<T> SetupStates<T> {
     /// The value is invalid. A value of another browser stays valid in that browser.
     pub fn take(&mut self, value: &str, browser: &str, now: Timestamp) -> Result<T, StateRefusal> {
         let same = |a: &str, b: &str| bool::from(a.as_bytes().ct_eq(b.as_bytes()));
-        // All are compared, so that the time does not tell which one is similar.
+        // All are compared, so that the time does not reveal which one is similar.
         let found = self.0.iter().enumerate().fold(None, |found, (at, given)| match same(&given.value, value) {
             true => Some(at),
             false => found,
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn value_is_taken_once() {
+    fn value_is_accepted_once() {
         let mut states = given();
         assert_eq!(states.take("second", "here", NOW), Ok(2));
         assert_eq!(states.take("second", "here", NOW), Err(StateRefusal::Unknown));

@@ -119,8 +119,8 @@ const MANIFESTS: [&str; 39] = [
 ];
 
 /// Returns the changes in a unified git diff that weaken the checks and that the run with the base's tests cannot judge, in the
-/// order of the diff, at most `most`. `texts` has the contents of [`files_to_read`]. `is_replaced` tells for which files that
-/// run uses the base's version; test files always belong to them. Text that is no diff gives no findings.
+/// order of the diff, at most `most`. `texts` has the contents of [`files_to_read`]. `is_replaced` returns for which files that
+/// run uses the base's version; test files always belong to them. Text that is not a diff gives no findings.
 pub fn scan(diff: &str, texts: &ChangedTexts, is_replaced: &dyn Fn(&str) -> bool, most: usize) -> Vec<TamperFinding> {
     let files = diff::parse(diff);
     let mut findings = Findings::new(most);

@@ -87,7 +87,7 @@ impl RightFacts {
 /// account.
 pub fn may_not_log_in(id: UserId, kind: AccountKind, suspended: bool, own: UserId) -> Option<&'static str> {
     if id.0 <= 0 {
-        Some("the forge does not know this account any more")
+        Some("the forge no longer knows this account")
     } else if id == own || kind == AccountKind::Bot {
         Some("only people can log in, not bots")
     } else if suspended {
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn level_of_access_gives_right() {
+    fn access_level_determines_the_right() {
         let rights = [
             (AccessLevel::None, ViewRight::None),
             (AccessLevel::Read, ViewRight::Read),
@@ -240,7 +240,7 @@ mod tests {
 
     /// See docs/research/threats.md#v3.
     #[test]
-    fn path_leads_to_this_server_only() {
+    fn redirect_path_stays_on_this_server() {
         for path in ["/", "/loops/r-7-abc?tab=log#i4-L120", "/a/b", "/loginx", "/?next=//evil.example", "/a//b", "/:80"]
         {
             assert_eq!(local_path(Some(path)), path);
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn address_waits_after_failures() {
+    fn address_is_delayed_after_failed_attempts() {
         let (mut failed, from, other) =
             (FailedAttempts::default(), "10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
         let at = |minutes: i64| Timestamp(minutes * 60_000);
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_need_bounded_memory() {
+    fn number_of_stored_failures_is_bounded() {
         let mut failed = FailedAttempts::default();
         for number in 0..u32::try_from(MAX_ADDRESSES).unwrap() + 500 {
             failed.add(IpAddr::V4(Ipv4Addr::from_bits(number)), Timestamp(i64::from(number)));

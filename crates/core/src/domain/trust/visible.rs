@@ -2,7 +2,7 @@
 //! hidden.
 //!
 //! Always visible are `/usr` without `/usr/local`, and the system's folders of programs and libraries beside it. Of everything
-//! else, only what programs on the `PATH` need is visible: for `PREFIX/bin` the whole prefix, for any other folder the folder
+//! else, only folders that programs on the `PATH` need are visible: for `PREFIX/bin` the whole prefix, for any other folder the folder
 //! itself. A prefix that programs share with other things (`/usr/local`, `~/.local`, a home, a folder directly below `/`) is an
 //! exception: of `/usr/local`, only the folders with programs, libraries and their data are visible; of other shared prefixes,
 //! only the folder on the `PATH`. A link on the `PATH` to a program elsewhere counts like an entry of the `PATH`. `/nix/store` is
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn only_needed_folders_are_shown() {
+    fn only_needed_folders_are_visible() {
         let home = Path::new("/home/ann");
         let local = OF_PROGRAMS.map(|name| format!("/usr/local/{name}"));
         let local: Vec<&str> = local.iter().map(String::as_str).collect();
@@ -198,7 +198,7 @@ mod tests {
 
     /// See docs/research/threats.md#s1.
     #[test]
-    fn own_paths_are_covered_where_they_are_shown() {
+    fn own_paths_are_hidden_in_visible_folders() {
         let shown = paths(&["/opt/ralph", "/opt/node", "/home/ann/.cargo"]);
         let covering = |one: HiddenPath| {
             covered(&[one], &shown).map(|found| found.into_iter().filter(|path| path != Path::new(LOCAL)).collect())
@@ -235,7 +235,7 @@ mod tests {
             assert!(error.contains(words) && error.contains(path) && error.ends_with("move one of them"), "{error}");
         }
         assert!(check(&[hidden(HiddenKind::Home, "/opt/data")], &shown).is_ok());
-        // A run may see folders of its own in the data folder.
+        // A run may see its own folders in the data folder.
         assert!(covered(&[hidden(HiddenKind::Folder, "/opt/data")], &shown).is_ok());
     }
 }

@@ -41,7 +41,7 @@ fn parts(mail: &str) -> (Vec<String>, String) {
 }
 
 #[test]
-fn first_mail_begins_a_thread_and_later_ones_answer_it() {
+fn first_mail_starts_a_thread_and_later_mails_reply_to_it() {
     let (headers, body) = parts(&written(OutboundFilter::default(), &notice(), None));
     for header in [
         "From: ralph-bot <ralph@example.org>",
@@ -107,7 +107,7 @@ fn secrets_are_masked_in_mail() {
 }
 
 #[tokio::test]
-async fn unreachable_mail_server_is_asked_again() {
+async fn mail_to_an_unreachable_server_is_retried() {
     let outcome = send(&mailer(OutboundFilter::default())).await;
     assert!(matches!(outcome, SendOutcome::Retry { .. }), "{outcome:?}");
     let mut private = mailer(OutboundFilter::default());

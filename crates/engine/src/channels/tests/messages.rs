@@ -148,7 +148,7 @@ async fn deleted_slack_message_is_posted_again_unless_it_is_resolved() {
 }
 
 #[tokio::test]
-async fn errors_of_slack_decide_about_retries() {
+async fn slack_errors_determine_retries() {
     for (error, word) in [
         ("invalid_auth", "the bot token is not valid"),
         ("token_revoked", "the bot token is not valid"),
@@ -223,7 +223,7 @@ async fn discord_message_is_posted_changed_and_resolved() {
 }
 
 #[tokio::test]
-async fn repeated_discord_message_says_so_until_it_is_changed() {
+async fn repeated_discord_message_is_marked_until_it_is_changed() {
     let fake = FakeChat::start([posted_discord("900"), posted_discord("901"), posted_discord("901")]).await;
     let channel = fake.discord();
     let notice = notice();
@@ -238,11 +238,11 @@ async fn repeated_discord_message_says_so_until_it_is_changed() {
         footers[0].as_str().is_some_and(|text| text.contains("a copy above this one is out of date")),
         "{footers:?}"
     );
-    assert_eq!(footers[1..], [Value::from("nobody has answered yet"), Value::Null]);
+    assert_eq!(footers[1..], [Value::from("no answer yet"), Value::Null]);
 }
 
 #[tokio::test]
-async fn errors_of_discord_decide_about_retries_and_new_messages() {
+async fn discord_errors_determine_retries_and_new_messages() {
     let posted = |fake: &FakeChat| PostedMessage {
         place: fake.discord().place.clone(),
         id: "900".into(),
@@ -269,7 +269,7 @@ async fn errors_of_discord_decide_about_retries_and_new_messages() {
 }
 
 #[tokio::test]
-async fn worse_loop_gets_another_message_and_the_older_one_says_so() {
+async fn worsening_loop_gets_a_new_message_and_the_old_one_points_to_it() {
     let fake = FakeChat::start([posted_discord("2"), discord_error(500, 0), posted_discord("3")]).await;
     let channel = fake.discord();
     let warned = PostedMessage {
@@ -289,7 +289,7 @@ async fn worse_loop_gets_another_message_and_the_older_one_says_so() {
 }
 
 #[tokio::test]
-async fn services_are_asked_without_a_message() {
+async fn channel_check_sends_no_message() {
     let fake = FakeChat::start([
         (200, None, serde_json::json!({ "ok": true, "team": "Mira\u{1b}[1m", "user": "ralph" })),
         slack_error("invalid_auth"),

@@ -33,7 +33,7 @@ impl fmt::Display for ForgeAbsence {
                 f,
                 "forge {forge} refuses the credential ({detail}); permit it on the forge, or replace it and restart"
             )?,
-            false => write!(f, "forge {forge} is not there yet ({detail}); it is asked again")?,
+            false => write!(f, "forge {forge} is unavailable ({detail}); the service retries")?,
         }
         if self.waits { f.write_str("; its deliveries are stored and wait") } else { Ok(()) }
     }

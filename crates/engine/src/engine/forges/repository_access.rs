@@ -62,7 +62,7 @@ fn obstacle(found: &Repository, watched: bool) -> Option<String> {
     }
     if found.archived {
         return Some(format!(
-            "{name} is archived and takes no changes; unarchive it, and the loop continues by itself"
+            "{name} is archived and accepts no changes; unarchive it, and the loop continues by itself"
         ));
     }
     if !found.issues_enabled {
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_obstacle_has_a_sentence_and_a_way_back() {
+    fn each_obstacle_has_a_sentence_and_a_remedy() {
         let repo = RepoRef { forge: ForgeName::new("f"), id: RepoId(1), owner: "acme".into(), name: "app".into() };
         let usable = Repository {
             repo,

@@ -13,7 +13,7 @@ use crate::store::{StoreError, forge_state};
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum RightUnknown {
     /// The forge did not answer.
-    #[error("the forge could not be asked: {0}")]
+    #[error("could not query the forge: {0}")]
     Forge(#[from] ForgeError),
     /// The database did not answer.
     #[error(transparent)]
@@ -22,7 +22,7 @@ pub enum RightUnknown {
 
 impl Forges {
     /// Queries the forge for the rights of an account in a repository. The repository is identified by its numeric id,
-    /// because its name may belong to another repository by now. Nobody may see a repository that no longer exists.
+    /// because its name may belong to another repository by now. No account may see a repository that no longer exists.
     ///
     /// # Errors
     /// The forge or the database did not answer.

@@ -77,7 +77,7 @@ impl Intake {
         Ok(true)
     }
 
-    /// Whether an issue's text is that of an earlier time, on a forge that does not record edits. True if the issue
+    /// Whether an issue's text is unchanged since an earlier time, on a forge that does not record edits. True if the issue
     /// was not changed since, or if it was changed by an event that the forge recorded and only people with write
     /// access can have edited it before that event.
     pub(in crate::engine) async fn text_is_as_recorded(

@@ -205,9 +205,11 @@ impl Intake {
         let found = self.context.store.read(move |c| loops::find(c, &repo, number)).await?;
         let mut now = None;
         if command.starts().is_some() && !matches!(found, Some((_, _, true))) {
-            // The delivery tells how the issue was when the comment was written.
+            // The delivery contains the issue as of the time of the comment.
             match account.forge.issue(&place.repo, place.issue).await {
-                Err(e) if e.kind == ForgeErrorKind::NotFound => return taken(ignored("stale: the issue is gone")),
+                Err(e) if e.kind == ForgeErrorKind::NotFound => {
+                    return taken(ignored("stale: the issue no longer exists"));
+                }
                 found => now = Some(found?).filter(|now| now.open),
             }
         }

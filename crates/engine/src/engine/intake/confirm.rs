@@ -92,7 +92,7 @@ impl Intake {
         if now == *repo {
             return Ok(());
         }
-        let why = format!("{repo} is {now} now and is asked again under that name");
+        let why = format!("{repo} is now {now}; the service repeats the request under that name");
         Err(IntakeError::Retry { after_ms: Some(RENAMED_WAIT_MS), why })
     }
 
@@ -262,7 +262,7 @@ impl Intake {
             Err(error) if error.kind == ForgeErrorKind::NotFound => {
                 match self.forges.place(account, repo, true).await {
                     Ok(RepositoryAccess::Usable(_)) => Ok(()),
-                    // A repository that is gone or has no issues shows none of them.
+                    // A deleted repository or one without issues shows no comments.
                     _ => Err(error.into()),
                 }
             }

@@ -1,4 +1,4 @@
-//! Schedules deliveries: those of one issue are processed in order, those of different issues concurrently, so that a
+//! Schedules deliveries: in order for one issue, concurrently for different issues, so that a
 //! slow issue or repository does not delay others.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -38,7 +38,7 @@ struct DeliveryQueue {
 #[derive(Default)]
 struct DeliveryQueues {
     queues: HashMap<String, DeliveryQueue>,
-    /// Keys of the queues without a running batch; the one that has waited longest is first.
+    /// Keys of the queues without a running batch, longest wait first.
     idle: VecDeque<String>,
     /// Ids of all deliveries in the queues.
     known: HashSet<i64>,

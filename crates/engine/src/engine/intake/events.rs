@@ -18,7 +18,7 @@ use crate::store::{StoreError, audit, forge_state, outbox};
 
 /// Maximum number of attempts per delivery.
 const MAX_TRIES: u32 = 20;
-/// Waits for the forge to show what a delivery reports, in milliseconds. A server can send a delivery before all of
+/// Waits for the forge to show a reported change, in milliseconds. A server can send a delivery before all of
 /// its replicas have the change. After the last wait the delivery is refused.
 const NOT_SHOWN_WAITS_MS: [i64; 2] = [1_000, 4_000];
 
@@ -50,7 +50,7 @@ impl Intake {
     /// check` shows.
     pub(super) fn tell_refused(&self, waiting: &WaitingDelivery, why: &str) {
         let (forge, delivery, event) = (&waiting.delivery.forge, &waiting.delivery.delivery, &waiting.delivery.event);
-        tracing::warn!(%forge, delivery, event, why, "delivery not obeyed: the forge does not confirm it");
+        tracing::warn!(%forge, delivery, event, why, "delivery ignored: the forge does not confirm it");
         self.context.metrics.delivery(forge.as_str(), "unconfirmed");
     }
 

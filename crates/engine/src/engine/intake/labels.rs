@@ -73,7 +73,7 @@ impl Intake {
         if origin.reported && changed(has, true).is_none() {
             has = match account.forge.issue(&repo, number).await {
                 Err(error) if error.kind == ForgeErrorKind::NotFound => {
-                    return Ok(IntakeOutcome::Stale("stale: the issue is gone".into()));
+                    return Ok(IntakeOutcome::Stale("stale: the issue no longer exists".into()));
                 }
                 found => of(&found?.labels),
             };
@@ -121,7 +121,7 @@ impl Intake {
         let answer = self.ask_about_label(account, repo, (number, label), &sender, near).await?;
         let stale = |why: &str| Ok(IntakeOutcome::Stale(format!("stale: {why}")));
         let now = match &answer.issue {
-            None => return stale("the issue is gone"),
+            None => return stale("the issue no longer exists"),
             Some(now) if now.is_pull => return ignored("a pull request; loops start on issues"),
             Some(now) if !now.open => return stale("the issue is closed"),
             Some(now) if !now.has_label(label) => return stale("the label was removed again"),
@@ -314,16 +314,16 @@ impl Intake {
         let near = origin.reported.then_some(reported.updated_at);
         let answer = self.ask_about_label(account, repo, (number, label), &sender, near).await?;
         let now = match &answer.issue {
-            None => return Ok(IntakeOutcome::Stale("stale: the issue is gone".into())),
+            None => return Ok(IntakeOutcome::Stale("stale: the issue no longer exists".into())),
             Some(now) if now.has_label(label) => {
-                return Ok(IntakeOutcome::Stale("stale: the label is on again".into()));
+                return Ok(IntakeOutcome::Stale("stale: the label was set again".into()));
             }
             Some(now) if now.is_pull => return ignored("a pull request; its labels pause no loop"),
             // The loop still has a label.
             Some(now) if self.forges.start_labels(repo).iter().any(|other| now.has_label(other)) => {
                 self.still_named(account, repo).await?;
                 self.save_labels(repo, now).await?;
-                return ignored(format!("{label} was removed, another label of the loop is there"));
+                return ignored(format!("{label} was removed, another label of the loop remains"));
             }
             Some(now) => now.clone(),
         };

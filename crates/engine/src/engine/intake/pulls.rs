@@ -80,7 +80,7 @@ impl Intake {
                 asked += 1;
             }
         }
-        if asked == 0 { ignored("no loop waits for this there") } else { done(format!("{asked} loop(s) to inspect")) }
+        if asked == 0 { ignored("no loop waits for this event") } else { done(format!("{asked} loop(s) to inspect")) }
     }
 
     pub(super) async fn review(
@@ -361,7 +361,7 @@ impl Intake {
         let (place, id, now) = (current.issue, current.id, self.context.clock.now());
         self.context.store.write(move |c| outbox::enqueue(c, id.as_str(), Some(&id), &place, &effect, now)).await?;
         self.context.wake.effects_queued();
-        done("told what would reach the agent")
+        done("replied with the ways to reach the agent")
     }
 }
 

@@ -30,6 +30,7 @@ use crate::domain::knowledge::session::{OutputBuffer, TreeRoots};
 use crate::domain::loops::{
     AgentEnd, AgentRunFacts, AgentSession, CallOutcome, CallPlan, CallPreparation, Loop, NextCall, RunCall, WorkOutcome,
 };
+use crate::domain::model::error_chain::error_chain;
 use crate::domain::model::ids::{LoopId, Money, RepoRef, Sha};
 use crate::domain::providers::backends::{BackendRole, CallAdvice, SessionUse};
 use crate::domain::providers::call_refusal::CallRefusal;
@@ -273,7 +274,7 @@ impl Runs {
         if let Some(kept) = kept
             && let Err(error) = self.context.store.outcome(kept).await
         {
-            tracing::warn!(loop_id = %task.current.id, %error, "a run could not be kept in the session memory");
+            tracing::warn!(loop_id = %task.current.id, %error, "could not store a run in the session memory");
         }
         advice
     }
@@ -504,7 +505,8 @@ impl Runs {
             view.protected =
                 self.verification.workspaces.protected_in(&current.issue.repo, base, patterns).await?.patterns;
         }
-        let prompt = self.prompts.renderer.prompt(&view).map_err(|e| EffectError::Permanent { why: e.to_string() })?;
+        let prompt =
+            self.prompts.renderer.prompt(&view).map_err(|e| EffectError::Permanent { why: error_chain(&e) })?;
         Ok((prompt, block.unwrap_or_default()))
     }
 

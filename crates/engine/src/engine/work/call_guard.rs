@@ -47,9 +47,9 @@ impl CostGuard for CallGuard {
 
     async fn note(&self, committed: Money) {
         let (caller, now) = (self.caller.clone(), self.clock.now());
-        // The limit that this may reach is told by the next request that has to be admitted.
+        // The next request that has to be admitted reports the limit that this may reach.
         if let Err(error) = self.store.write(move |c| calls::record_cost(c, &caller, committed, now)).await {
-            tracing::warn!(%error, "what a request cost more than estimated could not be recorded before the end of its run");
+            tracing::warn!(%error, "could not record the additional cost of a request before the end of its run");
         }
     }
 }

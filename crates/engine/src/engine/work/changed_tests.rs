@@ -78,7 +78,7 @@ impl Verification {
         Ok(changed)
     }
 
-    /// Whether program code of the base imports a file, so that the file is no library of tests.
+    /// Whether program code of the base imports a file, so that the file is not a library of tests.
     async fn is_used_by_program(
         &self,
         BranchState { repo, current, base, .. }: BranchState<'_>,

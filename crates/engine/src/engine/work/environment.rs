@@ -40,7 +40,7 @@ pub(super) struct SetupContext<'a> {
 }
 
 impl<'a> SetupContext<'a> {
-    /// Returns the context of a loop that is prepared; `commit` takes the place of a base that it lacks.
+    /// Returns the context of a loop that is prepared; `commit` replaces a missing base.
     pub(super) fn of(current: &'a Loop, repo: &'a RepoRef, commit: &'a Sha, cancel: &'a CancellationToken) -> Self {
         Self {
             current,
@@ -53,7 +53,7 @@ impl<'a> SetupContext<'a> {
 }
 
 impl Verification {
-    /// Sets up a tree, whose files are those of `commit`.
+    /// Sets up a tree with the files of `commit`.
     ///
     /// # Errors
     /// A setup command failed, or the run was canceled.
@@ -83,7 +83,7 @@ impl Verification {
         let refused = RefusedHosts::default();
         let mut outcome = Ok(());
         for command in commands {
-            // What an agent wrote runs here, so that it reaches no more than agents do.
+            // Code of an agent runs here, so it has only the network of agents.
             outcome = self
                 .setup_command(of, (tree, home.as_path()), command, (self.programs.network(&refused), &refused))
                 .await;
@@ -190,7 +190,7 @@ impl Verification {
         Ok(self.workspaces.keep_environment(key, (checkout, home), before, repeated).await?)
     }
 
-    /// Returns the network of setup commands at the base: the registries, and what agents may reach.
+    /// Returns the network of setup commands at the base: the registries and the agents' hosts.
     async fn registry_network(&self, of: SetupContext<'_>, refused: &RefusedHosts) -> Result<Network, EffectError> {
         let (Egress::Only(hosts), Some(program)) =
             (&self.programs.settings.agent_egress, &self.programs.settings.program)

@@ -128,7 +128,7 @@ impl Branches {
         let retained_as = match self.verification.workspaces.keep(&current.id, repo, head).await {
             Ok(name) => Some(name),
             Err(error) => {
-                tracing::warn!(loop_id = %current.id, %error, "the work that is undone could not be kept");
+                tracing::warn!(loop_id = %current.id, %error, "could not keep the undone work");
                 None
             }
         };
@@ -183,7 +183,7 @@ impl Branches {
             return Ok(lost);
         }
         if current.pull.merge_ordered.is_some() {
-            // Nobody has agreed to merge what is pushed now.
+            // The new commits have no merge approval.
             revoke_merge(account, repo, current).await?;
         }
         let access = match self.git.fork_url(account, current, true).await? {
@@ -213,7 +213,7 @@ impl Branches {
                 Ok(Receipt::outcome("pushed", ticket, WorkOutcome::Pushed { commit: commit.commit().clone() }))
             }
             PushOutcome::Rejected { reason, refusal, .. } if refusal.is_transient() => {
-                let why = format!("the forge failed while it took the push to `{}`: {reason}", current.branch.name);
+                let why = format!("the forge failed during the push to `{}`: {reason}", current.branch.name);
                 Err(EffectError::Retry { after_ms: None, ambiguous: true, why })
             }
             PushOutcome::Rejected { remote, reason, refusal } => {
@@ -308,7 +308,7 @@ pub(super) fn own_subject(current: &Loop, text: &str) -> String {
 /// Returns the reason why a change must not be pushed before a person has reviewed it; `None` if it may be pushed.
 fn blocked(current: &Loop, info: &CommitInfo, (protected, named): (&Protected, &NamedPaths)) -> Option<String> {
     if !info.oversized.is_empty() {
-        return Some(format!("the change holds large binary files: {}", info.oversized.join(", ")));
+        return Some(format!("the change contains large binary files: {}", info.oversized.join(", ")));
     }
     if let Some(why) = size_of_loop(current, info).exceeded() {
         return Some(why);

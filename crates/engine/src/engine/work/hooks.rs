@@ -162,7 +162,7 @@ impl Verification {
         for name in current.settings.policy.hook_names(event) {
             let objection = self.hook(repo, current, (event, name, version), cancel).await?;
             if let Some(HookObjection::Broken { problem, .. }) = objection {
-                tracing::warn!(loop_id = %current.id, hook = name, problem, "a hook after the end failed");
+                tracing::warn!(loop_id = %current.id, hook = name, problem, "a hook after the end of a loop failed");
                 said.push(format!("{name}: {problem}"));
             }
         }
@@ -178,7 +178,7 @@ impl Verification {
     ) -> Result<Option<HookObjection>, EffectError> {
         let broken = |problem: String| Ok(Some(HookObjection::Broken { hook: name.to_owned(), problem }));
         let Some(hook) = self.hooks.iter().find(|hook| hook.event == event && hook.name == name) else {
-            return broken("the operator's file does not have it any more".to_owned());
+            return broken("the operator's file no longer contains it".to_owned());
         };
         let scratch = self.programs.scratch_of(&current.id, "hook");
         remove_folder(&scratch);
@@ -206,7 +206,7 @@ impl Verification {
             _ => return broken(format!("it ran for longer than {} s", hook.timeout.as_secs())),
         }
         let output = finished.stdout.text();
-        // Nobody waits for a verdict after the end.
+        // No step needs a verdict after the end.
         Ok(if event == HookEvent::AfterEnd { None } else { read_verdict(name, &output) })
     }
 

@@ -72,7 +72,7 @@ impl Images {
             async { self.texts_of(account, repo, body, forge.attached(repo, current.issue.issue).await?).await };
         let (texts, attachments) = match found.await {
             Ok(found) => found,
-            // Without the forge's list, nothing can be fetched; images of the issue are told.
+            // Without the forge's list, nothing can be fetched; images of the issue are reported.
             Err(error) => {
                 tracing::warn!(loop_id = %current.id, %error, "the images of an issue cannot be looked up");
                 let note = format!("the images of the issue and its comments could not be looked up: {error}");
@@ -96,7 +96,7 @@ impl Images {
         TaskImages { notes, unlisted: 1, ..TaskImages::default() }
     }
 
-    /// Fetches missing images before a run: those of the current iteration's guidance, and those whose earlier
+    /// Fetches missing images before a run: images of the current iteration's guidance, and images whose earlier
     /// download failed.
     pub(super) async fn images_before_run(
         &self,
@@ -125,7 +125,7 @@ impl Images {
             current.knowledge.images.images.iter().filter(|image| image.failed_tries().is_some() && !is_found(image));
         let missed: Vec<_> = missed.cloned().collect();
         for mut image in missed.into_iter().filter(|_| !cancel.is_cancelled() && found.unlisted == 0) {
-            image.outcome = ImageOutcome::not_used("no text of people with write access shows it any more");
+            image.outcome = ImageOutcome::not_used("no text of people with write access still shows it");
             found.images.push(image);
         }
         found

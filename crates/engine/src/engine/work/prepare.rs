@@ -85,7 +85,7 @@ impl Branches {
                 self.verification.workspaces.prepare(request).await.map(|tree| (tree, base_branch))
             }
         };
-        // The repository's file is read from the default branch, whatever branch the work starts from.
+        // The repository's file is read from the default branch, independently of the loop's base.
         let (mut tree, mut base_branch) = prepare(facts.default_branch.clone(), current.branch.head.clone()).await?;
         let settings = match self.repository_file(repo, &tree.base, &operator).await? {
             FileReading::None => None,
@@ -93,7 +93,7 @@ impl Branches {
             FileReading::Broken(path, problems) => {
                 let input =
                     LoopInput::Outcome { ticket, outcome: WorkOutcome::RepositoryFileBroken { path, problems } };
-                return Ok(Receipt::with_input("the repository's file does not hold", input));
+                return Ok(Receipt::with_input("the repository's file is invalid", input));
             }
         };
         let mut policy = settings.as_ref().map_or_else(|| operator.clone(), |(_, file)| operator.with_repository(file));

@@ -93,7 +93,7 @@ impl ProgramRuns {
     ) -> ProgramEnd {
         let ProgramRun { current, caller, backend, model, .. } = asked;
         let of_loop = Money((current.limits.cost.0 - current.spent.cost.0).max(0));
-        // The broker limits answers to what a run may cost, so a request without a limit of its own stays below that of the purpose.
+        // The broker limits answers by the run's budget, so a request without a limit stays below the purpose's limit.
         let most = caller.limits.of_purpose.map_or(of_loop, |most| Money(most.0.min(of_loop.0)));
         let tree = TreeRoots::new([asked.tree.display().to_string()]);
         let run = AgentRun {
@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn request_is_one_prompt_that_ends_with_the_form_of_the_answer() {
+    fn prompt_ends_with_the_answer_schema() {
         let user = |text: &str| ChatMessage::User(text.to_owned());
         let request = ChatRequest {
             model: "haiku".to_owned(),

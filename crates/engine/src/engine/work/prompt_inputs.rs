@@ -99,7 +99,7 @@ pub(in crate::engine) struct Prompts {
 }
 
 impl Prompts {
-    /// Gathers the inputs for the prompt of the current iteration while the tree is put back; what is read in it waits for that.
+    /// Gathers the inputs for the prompt of the current iteration while the tree is restored; reads in the tree wait for that.
     ///
     /// # Errors
     /// The tree could not be put back.
@@ -158,7 +158,7 @@ impl Prompts {
         context.project = project::look(tree, &current.branch.base_branch);
         let settings = &self.assistants.settings.context;
         let room = (settings.max_output_tokens as usize).saturating_sub(NAMES_TOKENS);
-        // Content that fits needs no compression, and a session that is likely to be resumed gets only what is new.
+        // Content that fits needs no compression, and a session that is likely to be resumed gets only new facts.
         let backends = &self.calls.settings.backends;
         let is_full = |session: &AgentSession| {
             session.context_pct.is_some_and(|filled| backends.wants_fresh_session(&session.backend, filled))
@@ -216,7 +216,7 @@ impl Prompts {
         let (id, masker, now) = (current.id.clone(), self.verification.checks.masker.clone(), self.context.clock.now());
         let kept = self.context.store.write(move |c| memory::add_reflection(c, &masker, &id, &reflection, now)).await;
         if let Err(error) = kept {
-            tracing::warn!(loop_id = %current.id, %error, "a reflection could not be kept");
+            tracing::warn!(loop_id = %current.id, %error, "could not store a reflection");
         }
     }
 
@@ -240,11 +240,11 @@ impl Prompts {
         let summary = SessionSummary { text: answer.summary, decisions, extractive: false, made_at, ..newest };
         let id = current.id.clone();
         if let Err(error) = self.context.store.write(move |c| session::add_summary(c, &id, &summary)).await {
-            tracing::warn!(loop_id = %current.id, %error, "a summary could not be kept");
+            tracing::warn!(loop_id = %current.id, %error, "could not store a summary");
         }
     }
 
-    /// Asks the final questions of an ended loop and returns their cost, including that of earlier attempts. Calls
+    /// Asks the final questions of an ended loop and returns their cost, including earlier attempts. Calls
     /// whose process died are settled.
     pub(super) async fn last_questions(&self, current: &Loop, cancel: &CancellationToken) -> Result<Money, StoreError> {
         self.calls.settle_lost(current, 0).await?;
@@ -264,7 +264,7 @@ impl Prompts {
         let found =
             self.context.store.write(move |c| memory::proposals::reserve_untold(c, &repo, &id, TOLD_PROPOSALS)).await;
         found.unwrap_or_else(|error| {
-            tracing::warn!(loop_id = %current.id, %error, "proposals of conventions cannot be read; nobody is told now");
+            tracing::warn!(loop_id = %current.id, %error, "could not read proposals of conventions; they are not announced now");
             Vec::new()
         })
     }
@@ -276,7 +276,7 @@ impl Prompts {
         }
         let of = repo.clone();
         self.context.store.read(move |c| memory::estimates(c, &of)).await.unwrap_or_else(|error| {
-            tracing::warn!(repo = %repo, %error, "what earlier loops took cannot be looked up");
+            tracing::warn!(repo = %repo, %error, "could not look up the duration and cost of earlier loops");
             BTreeMap::new()
         })
     }
@@ -285,7 +285,7 @@ impl Prompts {
     pub(super) async fn past_loops(&self, repo: &RepoRef) -> Vec<EndedLoop> {
         let of = repo.clone();
         self.context.store.read(move |c| loops::ended(c, &of)).await.unwrap_or_else(|error| {
-            tracing::warn!(repo = %repo, %error, "what earlier loops took cannot be looked up");
+            tracing::warn!(repo = %repo, %error, "could not look up the duration and cost of earlier loops");
             Vec::new()
         })
     }
@@ -297,7 +297,7 @@ impl Prompts {
         }
         let of = repo.clone();
         self.context.store.read(move |c| loops::experience(c, &of)).await.unwrap_or_else(|error| {
-            tracing::warn!(repo = %repo, %error, "what earlier loops were like cannot be looked up");
+            tracing::warn!(repo = %repo, %error, "could not look up the course of earlier loops");
             Experience::default()
         })
     }
@@ -328,7 +328,7 @@ mod tests {
     use crate::domain::knowledge::intelligence::SummarySoFar;
 
     #[test]
-    fn news_have_separate_budget_within_block_budget() {
+    fn update_for_a_resumed_session_has_its_share_of_the_block_budget() {
         let mut context = Context::default();
         context.history.summaries = (0..200)
             .map(|n| SummarySoFar { from: n, to: n, text: format!("Attempt {n} changed the parser in another place.") })

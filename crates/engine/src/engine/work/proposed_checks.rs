@@ -52,7 +52,7 @@ impl Runs {
         let report = self.verification.run_checks((repo, current), "proposals", place, &checks, cancel).await?;
         // The commands may write files that the accepted check or the agent must not find.
         self.verification.workspaces.reset(&current.id, repo, commit).await?;
-        let text = format!("{} of {} proposed checks hold", report.held(), report.outcomes.len());
+        let text = format!("{} of {} proposed checks pass", report.held(), report.outcomes.len());
         let outcome = WorkOutcome::ProposalsTried {
             report,
             cost: questions.used().cost.unwrap_or_default(),

@@ -11,7 +11,7 @@ use crate::domain::trust::tamper;
 use crate::engine::receipt::EffectError;
 use crate::engine::work::Verification;
 
-/// Maximum number of scripts of which a run decides whether they are the subject of the checks.
+/// Maximum number of scripts for which a run decides whether the checks test them.
 const MAX_SCRIPTS: usize = 3;
 /// Maximum number of runs in which new modules turn out to be missing.
 const MAX_ROUNDS: usize = 3;

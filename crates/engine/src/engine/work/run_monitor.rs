@@ -106,7 +106,7 @@ impl RunMonitor {
         }
     }
 
-    /// Processes events with their times, and stores in one commit what follows from them; cancels `stop` once the run exceeds its
+    /// Processes events with their times, and stores their results in one commit; cancels `stop` once the run exceeds its
     /// cost limit.
     pub async fn handle(&mut self, calls: &Calls, events: Vec<(Timestamp, AgentEvent)>, stop: &CancellationToken) {
         let mut group = WriteGroup::default();
@@ -129,8 +129,8 @@ impl RunMonitor {
             return;
         }
         if let Err(error) = calls.context.store.submit(group) {
-            // Each of the writes tells it.
-            tracing::debug!(%error, "what a run did could not be handed to the store");
+            // Each of the writes reports it.
+            tracing::debug!(%error, "could not store the activity of a run");
         }
         if let Some(answered) = answered {
             calls.tell_answered(answered).await;
@@ -139,7 +139,7 @@ impl RunMonitor {
             let reached = match calls.context.store.outcome(recorded).await {
                 Ok(reached) => reached.is_some(),
                 Err(error) => {
-                    tracing::warn!(%error, "what a run has cost up to now could not be noted");
+                    tracing::warn!(%error, "could not record the current cost of a run");
                     self.at_most.is_some_and(|most| cost > most)
                 }
             };
@@ -151,7 +151,7 @@ impl RunMonitor {
         }
     }
 
-    /// Notes an event of the run; returns the cost up to now that it tells.
+    /// Records an event of the run; returns the run's reported cost so far.
     fn note(&mut self, calls: &Calls, at: Timestamp, event: AgentEvent) -> Option<Money> {
         match event {
             AgentEvent::ToolCalled { name, input } => {

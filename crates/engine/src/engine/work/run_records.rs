@@ -115,7 +115,7 @@ impl Runs {
             Ok(true) => monitor.stored += count,
             Ok(false) => {}
             Err(error) => {
-                tracing::warn!(loop_id = %task.current.id, %error, "what an agent does could not be stored")
+                tracing::warn!(loop_id = %task.current.id, %error, "could not store the activity of an agent")
             }
         }
     }
@@ -193,7 +193,7 @@ impl Runs {
             private::write(&folder.join(format!("{name}.log")), &outcome.output)
         };
         if let Err(error) = write() {
-            tracing::warn!(folder = %folder.display(), %error, "prompt and output could not be kept");
+            tracing::warn!(folder = %folder.display(), %error, "could not store prompt and output");
         }
     }
 

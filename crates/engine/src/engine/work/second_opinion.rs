@@ -1,6 +1,6 @@
 //! Asks another backend for a second opinion: a program in a temporary checkout of the commit, or a model over HTTP.
 //!
-//! Failures never propagate: the result is then a reason why there is no opinion, and the loop decides what follows.
+//! Failures never propagate: the result is then a reason why there is no opinion, and the loop decides the next step.
 //! The answer is stored in the session memory under its commit, together with the end of its call, so that a restart
 //! pays again only if the answer was lost. The cost of the calls is charged to the loop once.
 
@@ -99,7 +99,7 @@ impl Opinions {
         cancel: &CancellationToken,
     ) -> Result<OpinionRun, EffectError> {
         let Some(review) = &current.settings.policy.review else {
-            return Err(EffectError::Permanent { why: "the settings ask for none any more".into() });
+            return Err(EffectError::Permanent { why: "the settings no longer request one".into() });
         };
         let asked = OpinionRequest { current, review, commit, ticket };
         if claimed.attempts > 0 {
@@ -335,7 +335,7 @@ impl Opinions {
         let ended = self.program_runs.run_program(agent, run, cancel).await;
         remove_folder(&scratch);
         if let Err(error) = self.verification.workspaces.release_checkout(checkout).await {
-            tracing::warn!(loop_id = %current.id, %error, "the checkout of a second opinion stays until the reaper comes");
+            tracing::warn!(loop_id = %current.id, %error, "could not delete the checkout of a second opinion; the reaper deletes it later");
         }
         let read = |message: String| assistant::read_answer(&question.schema, &message);
         let answer = ended.message.and_then(read).and_then(|answer| job.checked(answer));

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn session_files_arrive_with_their_content_and_times() {
+    fn session_files_keep_their_content_and_times() {
         let folder = tempfile::tempdir().unwrap();
         let from = folder.path().join("from");
         std::fs::create_dir_all(from.join(".agent/projects")).unwrap();

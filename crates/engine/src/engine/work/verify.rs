@@ -185,7 +185,7 @@ impl Verification {
         let moved = self.moved_tests(branch, start, &mut tests.replaced).await?;
         tests.merged = moved.into_iter().chain(program_tests.files).collect();
         let base_run = self.judge_by_base(of, branch, &report, tests, &mut rewritten).await?;
-        // The findings come last: what the run with the base's tests judged blocks nothing.
+        // The findings come last: files judged by the run with the base's tests do not block.
         let BaseRun { tests, fitting, .. } = &base_run;
         let mut findings = self.findings_about_text(branch, start, &tests.paths()).await?;
         for finding in findings.iter_mut().filter(|finding| fitting.contains(&finding.found.path)) {
@@ -211,7 +211,7 @@ impl Verification {
         let mut base_checks = None;
         if current.base_counts().is_none() || !rewritten.is_empty() {
             let at_base = self.run_at_base(of, base).await?;
-            // What the base writes as well is none of the branch's work.
+            // Files that the base also writes do not come from the branch.
             rewritten.retain(|file| at_base.iter().all(|run| run.rewritten.iter().all(|one| one.path != file.path)));
             base_checks = at_base.map(|run| run.report).filter(|_| current.base_counts().is_none());
         }
@@ -232,7 +232,7 @@ impl Verification {
         if checks.is_empty() {
             return Ok(report);
         }
-        // A check may need what an earlier one builds.
+        // A check may need the output of an earlier one.
         let is_repeated = |name: &str| checks.iter().any(|check| check.name == name);
         let last = of.current.checks.list.iter().rposition(|check| is_repeated(&check.name));
         let run = &of.current.checks.list[..last.map_or(0, |last| last + 1)];

@@ -137,9 +137,9 @@ impl HttpClient for Collector {
         if self.away.swap(failed, Ordering::Relaxed) != failed {
             if failed {
                 let why = answer.as_ref().map_or_else(ToString::to_string, |answer| answer.status().to_string());
-                tracing::warn!(why, "the collector of `telemetry.otlp_endpoint` takes no traces; spans are dropped");
+                tracing::warn!(why, "the collector of `telemetry.otlp_endpoint` accepts no traces; spans are dropped");
             } else {
-                tracing::info!("the collector of `telemetry.otlp_endpoint` takes traces");
+                tracing::info!("the collector of `telemetry.otlp_endpoint` accepts traces");
             }
         }
         answer
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn absent_collector_delays_nothing() {
+    async fn absent_collector_causes_no_delay() {
         let tracer =
             Tracer::start(&Url::parse("http://127.0.0.1:1").expect("an address"), Handle::current()).expect("on");
         let watch = crate::clock::Stopwatch::start();

@@ -70,7 +70,7 @@ impl Gitea {
         match self.send_merge(repo, number, head, style, false).await {
             Ok(()) => return Ok(MergeAnswer::Accepted),
             Err(failure) if failure.detail.starts_with("HTTP 405") => {
-                tracing::info!(%repo, %number, detail = failure.detail, "an automatic merge is scheduled anew");
+                tracing::info!(%repo, %number, detail = failure.detail, "scheduling an automatic merge again");
             }
             Err(failure) => return not_scheduled(failure),
         }
@@ -103,11 +103,11 @@ fn not_scheduled(failure: ForgeError) -> ForgeResult<MergeAnswer> {
 #[async_trait]
 impl AutoMerge for Gitea {
     async fn merge_when_ready(&self, repo: &RepoRef, number: Number, head: &Sha) -> ForgeResult<MergeAnswer> {
-        let what = format!("read the ways to merge in {repo}");
+        let what = format!("read the merge methods of {repo}");
         let styles: MergeStyles = self.client.get(&what, &under(repo, &[])?, &[]).await?;
         let Some(style) = styles.style() else {
             return Ok(MergeAnswer::refused(
-                format!("{} allows no way to merge", repo.full_name()),
+                format!("{} allows no merge method", repo.full_name()),
                 "Allow one in the repository's settings (Pull Requests)",
             ));
         };
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn style_is_one_that_the_repository_allows() {
+    fn merge_style_is_allowed_by_the_repository() {
         let style = |default: &str, merge, squash| {
             let default_merge_style = default.to_owned();
             let styles = MergeStyles {

@@ -85,7 +85,7 @@ fn or_unavailable<T>(result: ForgeResult<T>) -> ForgeResult<Option<T>> {
             Err(failure)
         }
         Err(failure) => {
-            tracing::info!(%failure, "could not read what a job of Actions printed; using the status's description");
+            tracing::info!(%failure, "could not read the output of an Actions job; using the status's description");
             Ok(None)
         }
     }

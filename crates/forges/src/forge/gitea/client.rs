@@ -258,7 +258,7 @@ fn plain<T>(page: Option<Vec<T>>) -> Vec<T> {
     page.unwrap_or_default()
 }
 
-/// Whether a page is the last one. Returns `false` if the response does not tell; the next page is then empty.
+/// Whether a page is the last one. Returns `false` if the response does not state this; the next page is then empty.
 fn is_last(answer: &Response<Bytes>, so_far: usize) -> bool {
     let headers = answer.headers();
     let counted = headers.get("x-total-count").and_then(|v| v.to_str().ok()).and_then(|v| v.trim().parse().ok());

@@ -511,7 +511,7 @@ impl WireJob {
         self.conclusion == "failure"
     }
 
-    /// Whether a commit status belongs to the job: it has the job's address, or the job's name between those of
+    /// Whether a commit status belongs to the job: it has the job's address, or the job's name between the names of
     /// workflow and event.
     pub(super) fn is_of(&self, status: &WireStatus) -> bool {
         let address = !status.target_url.is_empty() && self.html_url.ends_with(&status.target_url);
@@ -679,7 +679,7 @@ mod tests {
     }
 
     #[test]
-    fn draft_is_read_from_the_field_or_the_title() {
+    fn draft_state_is_read_from_the_field_or_the_title() {
         let draft = |field: serde_json::Value, title: &str| {
             pull(|p| {
                 p["draft"] = field;

@@ -69,7 +69,7 @@ impl Gitea {
         if found.body().is_empty() {
             // A reply in a review's thread is delivered like a comment, but listed with the review.
             let of_reviews = match self.review_comments(repo, number).await {
-                // The conversation is not that of a pull request.
+                // The conversation does not belong to a pull request.
                 Err(ForgeError { kind: NotFound, .. }) => return Ok(None),
                 other => other?,
             };
@@ -141,7 +141,7 @@ impl Gitea {
         if between.as_ref().is_some_and(WirePull::is_open) {
             return Ok(between);
         }
-        // It may go to another base by now; what was closed long ago is not listed.
+        // Its base may have changed; pull requests closed long ago are not listed.
         let found = |pulls: &[WirePull]| pulls.iter().any(matches);
         let open: Vec<WirePull> =
             self.client.list(what, &under(repo, &["pulls"])?, &[("state", "open")], found).await?;

@@ -23,7 +23,7 @@ enum TeamAnswer {
 }
 
 impl Gitea {
-    /// Returns the current permission of an account: the permission that the server reports, combined with those of
+    /// Returns the current permission of an account: the permission that the server reports, combined with the permissions of
     /// the repository's teams.
     pub(super) async fn permission_of(&self, repo: &RepoRef, user: &User) -> ForgeResult<Permission> {
         let what = format!("read the permission of {} in {repo}", user.login);

@@ -443,7 +443,7 @@ async fn permission_comes_from_teams_with_code_access() {
 async fn teams_whose_members_are_hidden_are_named() {
     for (server, forge) in servers() {
         let mut all = vec![team(4, "devs", "none", "write"), team(5, "docs", "none", "read")];
-        // Nobody asks about administrators, because answers about a permission tell them.
+        // No request about administrators is needed, because the permission includes this.
         all.extend([team(6, "ops", "admin", "admin"), team(7, "qa", "none", "write")]);
         list_teams(&server, &all.iter().collect::<Vec<_>>());
         server.on("GET", "/teams/4/members?limit=1", 403, json!({ "message": "read:organization" }));
@@ -747,7 +747,7 @@ async fn draft_state_is_stored_in_the_title() {
 }
 
 #[tokio::test]
-async fn unavailable_reviewers_are_left_out() {
+async fn unavailable_reviewers_are_omitted() {
     let target = "/repos/acme/app/pulls/5/requested_reviewers";
     for (server, forge) in servers() {
         let refusal = || json!({ "message": "poster of pr can't be reviewer" });
@@ -892,7 +892,7 @@ fn timeline_page(server: &ContractTransport, page: usize, entries: Option<Vec<Va
 }
 
 #[tokio::test]
-async fn timeline_is_read_to_its_end() {
+async fn all_pages_of_the_timeline_are_read() {
     let entry = |id: i64, kind: &str| {
         json!({ "id": id, "type": kind, "body": "1", "user": user(7, "ann"), "created_at": MOMENT,
                 "label": label(4, "ralph:run") })
@@ -973,7 +973,7 @@ async fn webhook_needs_statuses_where_the_version_subscribes_to_them() {
 }
 
 #[tokio::test]
-async fn merge_that_an_older_server_may_have_forgotten_is_made_or_scheduled_anew() {
+async fn merge_that_an_older_server_may_have_lost_is_repeated() {
     use crate::domain::loops::MergeAnswer;
     let merge = "/repos/acme/app/pulls/5/merge";
     let ask = async |forge: &Gitea| forge.merge_when_ready(&repo(), Number(5), &Sha::new(SHA)).await.unwrap();
@@ -1091,7 +1091,7 @@ fn recorded_deliveries_are_parsed_or_ignored() {
         let bytes = contract_file(&format!("gitea-webhooks/{name}"));
         let parse = |header: &str| webhook::parse(&ForgeName::new("work"), header, &bytes);
         assert_eq!(read_as(&parse(header)), event, "{name}");
-        // The header is not signed, so a body under that of another event is refused, if it could have an effect.
+        // The header is not signed, so a body with the header of another event is refused if it could have an effect.
         for other in ["ping", "", "issues", "issue_comment", "pull_request", "push"] {
             let refused = matches!(parse(other), ParsedDelivery::Malformed(_));
             let same = other == header || other.starts_with("pull_request") && header.starts_with("pull_request");

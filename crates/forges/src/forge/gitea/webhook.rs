@@ -176,10 +176,7 @@ fn read(forge: &ForgeName, event: &str, mut fields: Map<String, Value>) -> Resul
         return Ok(ParsedDelivery::Ignored(format!("{} event is not used", printable(event))));
     };
     if !(row.header)(event) {
-        return Err(Failure::new(format!(
-            "the header is that of another event, the body has the shape of {}",
-            row.shape
-        )));
+        return Err(Failure::new(format!("the header names another event; the body has the shape of {}", row.shape)));
     }
     (row.convert)(delivery)
 }

@@ -233,7 +233,7 @@ impl GitHub {
             "none" => Some(Permission::None),
             _ => None,
         };
-        // A custom role is what it permits; without that, the built-in permission that it is reduced to.
+        // A custom role counts by its permissions; without them, by the built-in permission that it is reduced to.
         let custom = || rights.map(|rights| rights.level());
         Ok(named(&answer.role_name).or_else(custom).or_else(|| named(&answer.permission)).unwrap_or(Permission::None))
     }

@@ -176,7 +176,7 @@ impl GitHub {
         }
         let Some(method) = settings.method() else {
             return Ok(MergeAnswer::refused(
-                format!("{} allows no way to merge", repo.full_name()),
+                format!("{} allows no merge method", repo.full_name()),
                 "Allow one in the repository's settings (General, Pull Requests)",
             ));
         };
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn method_is_one_that_the_repository_allows() {
+    fn merge_method_is_allowed_by_the_repository() {
         assert_eq!(settings("SQUASH", [true, true, true]).method(), Some("SQUASH"));
         assert_eq!(settings("MERGE", [false, true, true]).method(), Some("SQUASH"));
         assert_eq!(settings("MERGE", [false, false, true]).method(), Some("REBASE"));

@@ -141,7 +141,7 @@ impl GitHub {
                 // No failures of the code: a newer run replaced it, it was never picked up, or it waits for a person.
                 _ if is_unrun => state.skipped.push(run.name),
                 Some(_) => {
-                    // While something is pending, nobody reads the logs.
+                    // While something is pending, the logs are not needed.
                     let read = unfinished == 0 && state.failed.len() < MAX_LOGS;
                     let log = if read { self.failure_log(repo, &run).await? } else { summary(&run) };
                     let url = run.html_url.or(run.details_url).unwrap_or_default();

@@ -32,7 +32,7 @@ impl Login for GitHub {
             authorize: below(&self.web_url, &["login", "oauth", "authorize"]),
             token: below(&self.web_url, &["login", "oauth", "access_token"]),
             user: below(&self.api_url, &["user"]),
-            // A token without scopes reads what is public, and whose it is.
+            // A token without scopes reads public data and its own account.
             scope: None,
         }
     }

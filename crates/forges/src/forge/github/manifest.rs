@@ -188,7 +188,7 @@ pub enum ConversionFailure {
     #[error("GitHub refused the code (HTTP {0}); create the App again")]
     Refused(u16),
     /// GitHub did not respond, or the response was not understood; the code may still be valid.
-    #[error("GitHub could not be asked for the App ({0}); load this page again within the hour")]
+    #[error("could not request the App from GitHub ({0}); load this page again within the hour")]
     Unavailable(String),
 }
 
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_limited() {
+    fn app_names_have_a_maximum_length() {
         let name =
             AppPlan::usual_name(None, Some(&Url::parse("https://a-very-long-name-of-a-server.example.org").unwrap()));
         assert_eq!(name, "ralph-bot a-very-long-name-of-a-se");

@@ -388,7 +388,9 @@ fn checks(forge: &ForgeName, body: ChecksBody) -> ParseResult {
     let sha = run.head_sha.as_deref().and_then(Sha::parse).ok_or("the delivery names no commit")?;
     let branch = run.head_branch.or_else(|| run.check_suite.and_then(|suite| suite.head_branch));
     if branch.as_deref().is_some_and(is_of_merge_queue) {
-        return Ok(ParsedDelivery::Ignored("the commit is a group of a merge queue, not that of a branch".to_owned()));
+        return Ok(ParsedDelivery::Ignored(
+            "the commit is a group of a merge queue, not a commit of a branch".to_owned(),
+        ));
     }
     event(ForgeEvent::ChecksChanged { repo: body.repository.reference(forge)?, sha, branch })
 }

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn decoration_leaves_a_reserve() {
+    fn decorations_do_not_use_the_reserve() {
         let mut log = MutationLog::default();
         assert!((0..4).all(|_| log.admit(BUDGET, true, Timestamp(0)).is_none()));
         assert_eq!(log.admit(BUDGET, true, Timestamp(1)), Some(59_999));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn clock_that_was_set_back_does_not_use_up_the_budget() {
+    fn clock_set_back_does_not_use_the_budget() {
         let mut log = MutationLog::default();
         assert!((0..5).all(|_| log.admit(BUDGET, false, Timestamp(HOUR_MS)).is_none()));
         assert_eq!(log.admit(BUDGET, false, Timestamp(0)), None);

@@ -101,7 +101,7 @@ impl MutationQueue {
     ) -> MutationPermit<'_> {
         let rank = Rank::from(priority);
         let _waiter = Waiter::new(self, rank);
-        // The urgent ones have no queue of their own.
+        // Urgent requests have no separate queue.
         let own = (rank as usize).checked_sub(1);
         let queue = match own {
             Some(own) => Some(self.queues[own].lock().await),

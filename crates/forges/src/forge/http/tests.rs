@@ -264,7 +264,7 @@ async fn only_unambiguous_failures_are_retried() {
 }
 
 #[tokio::test]
-async fn busy_server_with_retry_after_is_not_asked_earlier() {
+async fn retry_after_of_a_busy_server_is_respected() {
     let script = script([answer(503, &[("retry-after", "10")], "")]);
     let caller = caller(&script, &Clock::manual(NOW), UNSPACED);
     let Transient { after_ms: Some(after), ambiguous: true } = caller.call("a", post()).await.unwrap_err().kind else {
@@ -351,7 +351,7 @@ async fn state_overtakes_waiting_decorations() {
     assert_eq!(order, ["/decoration", "/a", "/a", "/decoration", "/decoration"]);
 }
 
-/// A pause that the forge would ask for also stops what people wait for.
+/// A pause requested by the forge would also stop requests that people wait for.
 #[tokio::test]
 async fn own_budget_is_kept_with_a_reserve_for_state() {
     let budget = MutationBudget { per_minute: 5, per_hour: 100 };
@@ -566,7 +566,7 @@ fn pause_is_ignored_after_the_clock_was_set_back() {
 }
 
 #[tokio::test]
-async fn refusal_for_single_sign_on_says_where_to_authorize() {
+async fn single_sign_on_refusal_contains_the_authorization_address() {
     let address = "https://github.com/orgs/acme/sso?authorization_request=A1";
     for (header, told) in [(format!("required; url={address}"), true), ("required; url=javascript:x".to_owned(), false)]
     {

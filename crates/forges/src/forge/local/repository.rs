@@ -1,4 +1,4 @@
-//! The user's repository: git commands on it, and what would make a run fail or surprise, found before the run costs anything.
+//! The user's repository: git commands on it, and problems that would make a run fail, found before the run costs anything.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -93,7 +93,7 @@ pub(super) async fn opened(dir: &Path, path: &OsString, home: &str) -> Result<Op
     }
     if ask(&["config", "--get-regexp", r"^remote\..*\.promisor$"]).await.is_ok() {
         let listed = ask(&["rev-list", "--objects", "--missing=print", &format!("refs/heads/{branch}")]).await;
-        // The list of a very large history takes too long; the run then reports what is missing.
+        // The list of a very large history takes too long; the run then reports missing objects.
         let missing = listed.unwrap_or_default();
         let missing = missing.lines().filter(|line| line.starts_with('?')).count();
         if missing > 0 {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn branch_or_hook_in_the_way_is_found_before_a_run() {
+    async fn conflicting_branch_or_hook_is_reported_before_a_run() {
         let folder = repository().await;
         let local = open(folder.path()).await.expect("opened");
         local.check_push("ralph/").await.expect("nothing is in the way");
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn cause_of_a_failure_is_not_its_last_line() {
+    fn failure_message_prefers_the_cause_over_the_last_line() {
         let owner = "fatal: detected dubious ownership in repository at '/r'\nTo add an exception for this directory, call:\n\n\tgit \
                      config --global --add safe.directory /r\n";
         assert_eq!(

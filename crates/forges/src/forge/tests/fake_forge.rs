@@ -686,7 +686,7 @@ async fn apps_status_is_one_check_run_per_commit_and_no_ci_result() {
 
 /// Gitea takes a label's name twice.
 #[tokio::test]
-async fn labels_that_are_made_at_once_exist_once() {
+async fn labels_created_concurrently_exist_once() {
     let worlds = [world(Dialect::Gitea).await, world(Dialect::GitHub).await];
     let forges: [Box<dyn Forge>; 2] = [Box::new(gitea(&worlds[0])), Box::new(with_token(&worlds[1]))];
     for (world, forge) in worlds.iter().zip(forges) {

@@ -245,7 +245,7 @@ mod tests {
         }
     }
 
-    /// The list is asked for the server that is connected to, however it is written, and that server is told the same name.
+    /// The list is checked for the actual server in any notation, and that server gets the same name.
     /// See docs/research/threats.md#s5.
     #[test]
     fn disguised_addresses_are_parsed_as_their_real_host() {

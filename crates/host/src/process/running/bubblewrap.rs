@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copy_that_cannot_be_executed_is_left_alone() {
+    fn copy_that_cannot_be_executed_is_not_used() {
         let folder = tempfile::tempdir().unwrap();
         let copy = folder.path().join("bwrap");
         assert!(!may_execute(&copy), "missing");

@@ -125,7 +125,7 @@ impl SandboxView {
     fn show_paths(&self, arguments: &mut Arguments) -> Result<(), Failure> {
         let read_only = || self.read_only.iter().map(PathBuf::as_path);
         let mut paths: Vec<(PathBuf, Shown)> = read_only().map(|path| (path.to_owned(), Shown::ReadOnly)).collect();
-        // What a link leads to is shown where it is.
+        // The target of a link is shown at its own path.
         let targets = read_only().filter(|path| path.is_symlink()).filter_map(|path| path.canonicalize().ok());
         paths.extend(targets.filter(|target| !self.shows(target)).map(|target| (target, Shown::ReadOnly)));
         paths.extend(self.writable.iter().map(|path| (path.clone(), Shown::Writable)));

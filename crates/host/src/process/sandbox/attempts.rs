@@ -61,7 +61,7 @@ const CALLS: &[(&str, libc::c_long, [libc::c_long; 4])] = &[
     ("a call of x32 programs", 0x4000_0000 | libc::SYS_getpid, [0, 0, 0, 0]),
 ];
 
-/// Makes all attempts. Returns the lines to print: those of successful attempts, between `BEGIN` and `END`. `socket`
+/// Makes all attempts. Returns the lines to print: successful attempts, between `BEGIN` and `END`. `socket`
 /// is the path and `name` the abstract name of sockets of the host.
 pub fn attempts(socket: &Path, name: &str) -> Vec<String> {
     let mut lines = vec![BEGIN.to_owned()];

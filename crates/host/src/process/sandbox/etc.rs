@@ -169,7 +169,7 @@ impl EtcCopy {
         create_folder(&copy.folder)?;
         for source in parts(etc) {
             let Ok(name) = source.strip_prefix(etc).map(Path::to_owned) else { continue };
-            // What a link leads to is shown in its place, as by a mount.
+            // The target of a link is shown in place of the link, as by a mount.
             let Ok(found) = fs::metadata(&source) else {
                 copy.sources.push((source, None));
                 continue;
@@ -201,7 +201,7 @@ impl EtcCopy {
         }
         create_folder(target)?;
         for entry in fs::read_dir(source)?.flatten() {
-            // What was removed meanwhile is no part of it.
+            // Files removed in the meantime are not part of it.
             let Ok(found) = entry.metadata() else { continue };
             self.add(&entry.path(), &found, &target.join(entry.file_name()), level + 1)?;
         }
@@ -232,7 +232,7 @@ mod tests {
         let _ = fs::remove_file(file);
         let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(file).unwrap();
         file.write_all(content.as_bytes()).unwrap();
-        // Whatever the umask is.
+        // For every umask.
         file.set_permissions(Permissions::from_mode(mode)).unwrap();
     }
 
@@ -280,9 +280,9 @@ mod tests {
     /// belongs to a whole process.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "the test in another process")]
-    fn copies_are_readable_whatever_the_umask() {
+    fn copies_are_readable_with_any_umask() {
         if std::env::var_os("RALPH_TEST_UMASK").is_none() {
-            let test = "process::sandbox::etc::tests::copies_are_readable_whatever_the_umask";
+            let test = "process::sandbox::etc::tests::copies_are_readable_with_any_umask";
             let script = "umask 077 && RALPH_TEST_UMASK=1 exec \"$0\" --exact \"$1\"";
             let program = std::env::current_exe().unwrap();
             let mut shell = std::process::Command::new("/bin/sh");
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_files_are_copied_anew_and_former_copies_stay() {
+    fn changed_files_are_copied_again_and_older_copies_remain() {
         let (root, copies) = copies();
         let first = copies.current().unwrap();
         assert_eq!(copies.current().unwrap(), first, "nothing changed");
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_that_cannot_be_made_are_left_out() {
+    fn copies_that_cannot_be_made_are_omitted() {
         let (root, copies) = copies();
         fs::remove_dir(root.path().join("copies")).unwrap();
         assert_eq!(copies.current(), None);

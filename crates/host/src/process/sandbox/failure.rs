@@ -23,7 +23,7 @@ const MAY_CLONE: &str = "/proc/sys/kernel/unprivileged_userns_clone";
 /// system calls around the service kills bubblewrap.
 ///
 /// If the sandbox `is_built`, the program itself may have printed text that resembles such a message. Messages of
-/// bubblewrap are then ignored, and those of setpriv and the shell result in no advice about the machine.
+/// bubblewrap are then ignored, and messages of setpriv and the shell give no advice about the machine.
 pub(in crate::process) fn setup_failure(
     (sandbox, is_built): (&Sandbox, bool),
     status: ExitStatus,
@@ -130,7 +130,7 @@ pub(super) fn fix(message: &str, machine: HostFacts) -> &'static str {
     if has("max_*_namespaces") || has("No space left on device") || has("No Space left on device") {
         return MORE_NAMESPACES;
     }
-    // bubblewrap says so whatever the reason is.
+    // bubblewrap prints this for every reason.
     if has("No permissions to creat") || has("namespace failed: Operation not permitted") || has("unshare user ns") {
         return match machine {
             _ if machine.no_namespaces => MORE_NAMESPACES,
@@ -188,7 +188,7 @@ mod tests {
 
     /// Uses messages that people reported, with their environments and the solutions that helped.
     #[test]
-    fn reported_messages_have_their_one_fix() {
+    fn each_known_message_has_one_fix() {
         let denied = "No permissions to create new namespace, likely because the kernel does not allow non-privileged user \
                       namespaces. On e.g. debian this can be enabled with 'sysctl kernel.unprivileged_userns_clone=1'.";
         let many = "Creating new namespace failed: nesting depth or /proc/sys/user/max_*_namespaces exceeded (ENOSPC)";

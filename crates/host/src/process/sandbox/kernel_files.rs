@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn surroundings_are_known_by_files() {
+    fn container_and_pod_are_detected_by_files() {
         let pod = "# Kubernetes-managed hosts file (host network).\n127.0.0.1 localhost\n";
         for (file, hosts, expected) in [
             ("/var/run/secrets/kubernetes.io", "", Surroundings::Kubernetes),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn unseen_settings_are_an_error_with_a_fix() {
+    fn inaccessible_kernel_settings_are_an_error_with_a_fix() {
         let error = arguments_on(&|_| false, &|_| false).unwrap_err().to_string();
         assert!(
             error.contains("/proc/sys cannot be made read-only") && error.ends_with(fix_of_hidden_proc()),

@@ -113,7 +113,7 @@ impl SandboxView {
         Ok((home, folder))
     }
 
-    /// Returns the readable paths with links resolved: those of the view, without hidden paths.
+    /// Returns the readable paths with links resolved: the view's paths without hidden paths.
     fn readable(&self, program: &Path) -> Result<Vec<PathBuf>, Failure> {
         let real = program.canonicalize().map_err(|e| format!("{program:?} cannot be found: {e}"))?;
         let mut shown: Vec<PathBuf> = SYSTEM.map(PathBuf::from).into();
@@ -172,7 +172,7 @@ fn add_around(path: &Path, hidden: &[PathBuf], found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Returns a descriptor from which these bytes can be read, whose number is that of the policy or higher.
+/// Returns a descriptor from which these bytes can be read. Its number is at least the policy's.
 fn in_memory(bytes: &[u8]) -> Result<OwnedFd, Failure> {
     let file = readable(bytes).and_then(|file| Ok(rustix::io::fcntl_dupfd_cloexec(file.as_fd(), POLICY_FD)?));
     file.map_err(|e| Failure::new(format!("a file in memory could not be created: {e}")))

@@ -36,7 +36,7 @@ const RESTRICTED: &str = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns
 pub(in crate::process) enum Mounts {
     /// Namespace of root, with detached mounts and the paths to attach them to.
     Mapped(Vec<(OwnedFd, CString)>),
-    /// Namespace of another user, who needs a user namespace for it.
+    /// Mount namespace of a service that is not root, in a user namespace.
     Own {
         /// Files with the maps of the service's user and group, and their contents.
         maps: [(CString, Vec<u8>); 3],
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_mounts_name_one_fix() {
+    fn refused_mount_has_one_fix() {
         for (error, words) in [
             (libc::EINVAL, "put `data_dir` on ext4"),
             (libc::ENOSYS, "use Linux 5.12"),

@@ -91,7 +91,7 @@ impl Listing {
     }
 }
 
-/// Whether a file that is no program cannot be read by others.
+/// Whether a file that is not a program cannot be read by others.
 fn is_private(file: &Path) -> bool {
     let mode = fs::symlink_metadata(file).map_or(READ, |found| found.permissions().mode());
     mode & READ == 0 && mode & 0o111 == 0
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_of_the_run_stay() {
+    fn sockets_of_the_run_stay_visible() {
         let shown = [PathBuf::from("/opt/tool"), "/data/run/memory.sock".into(), "/data/tree".into()];
         let is = |path: &str| is_visible(Path::new(path), &shown, &shown[2..]);
         assert!(is("/opt/tool/s") && is("/usr/lib/s"));

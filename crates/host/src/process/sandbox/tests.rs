@@ -134,7 +134,7 @@ async fn buffers_of_sockets_stay_small_where_memory_is_only_measured() {
     assert_eq!(said, if is_measured { "kept kept 1" } else { "changed changed 1" });
 }
 
-/// The advice to such a message is to weaken the unit or the container.
+/// The advice for such a message would weaken the unit or the container.
 #[tokio::test]
 async fn messages_of_bubblewrap_from_a_program_are_output() {
     if !usable().await {
@@ -148,7 +148,7 @@ async fn messages_of_bubblewrap_from_a_program_are_output() {
         let finished = finished(folders.shell(&format!("echo \"{message}\" >&2; exit {code}"))).await;
         assert_eq!((finished.ended, finished.stderr.head.trim()), (ProcessEnd::Exited(code), message));
     }
-    // What the shell before a program and setpriv print is about the program only.
+    // Output of the initial shell and of setpriv concerns only the program.
     let spec = folders.shell("echo 'setpriv: mount proc: Operation not permitted' >&2; exit 127");
     let error = crate::process::run(spec, &CancellationToken::new(), None).await.expect_err("a message of setpriv");
     assert!(error.to_string().ends_with("run `ralph-bot check` for a full test of the sandbox"), "{error}");
@@ -188,7 +188,7 @@ async fn view_contains_named_paths_only() {
 
 /// See docs/research/threats.md#s2.
 #[tokio::test]
-async fn exit_codes_and_input_are_passed_through_without_further_descriptors() {
+async fn exit_codes_and_input_are_passed_without_other_descriptors() {
     if !usable().await {
         return;
     }
@@ -203,7 +203,7 @@ async fn exit_codes_and_input_are_passed_through_without_further_descriptors() {
 
 /// See docs/research/threats.md#s11.
 #[tokio::test]
-async fn stop_signals_processes_inside_and_leaves_none() {
+async fn stop_ends_all_processes_in_the_sandbox() {
     if !usable().await {
         return;
     }
@@ -223,7 +223,7 @@ async fn stop_signals_processes_inside_and_leaves_none() {
 
 /// See docs/research/threats.md#s10.
 #[tokio::test]
-async fn run_is_ended_at_limits_of_memory_processes_and_disk() {
+async fn run_is_stopped_at_limits_of_memory_processes_and_disk() {
     if !usable().await {
         return;
     }
@@ -345,7 +345,7 @@ fn folders_in_read_only_folders_are_not_mounted_again() {
     let nested = arguments(&["tools", "tools/bin"], &["tree"], &[]);
     assert_eq!(mounted(&nested), [folders.at("tools")]);
     assert!(nested.list.contains(&folders.at("tools/bin/credentials.toml").into()), "{:?}", nested.list);
-    // A hidden or writable folder in between, and what a link leads to, need a mount.
+    // A hidden or writable folder in between, and the target of a link, need a mount.
     let both = [folders.at("tools"), folders.at("tools/data/bin")];
     assert_eq!(mounted(&arguments(&["tools", "tools/data/bin"], &["tree", "tools/data"], &[])), both);
     assert_eq!(mounted(&arguments(&["tools", "tools/data/bin"], &["tree"], &["tools/data"])), both);

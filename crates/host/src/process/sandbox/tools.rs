@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn links_on_the_path_are_followed() {
+    fn links_in_path_are_followed() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         let at = |path: &str| root.join(path);

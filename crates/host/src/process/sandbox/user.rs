@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn accounts_get_one_further_line() {
+    fn passwd_copy_has_one_additional_line() {
         let line = "agent:x:2000000000:2000000000::/home/agent:/bin/sh\n";
         assert_eq!(with_line("root:x:0:0:::\n", line), format!("root:x:0:0:::\n{line}"));
         assert_eq!(with_line("root:x:0:0:::", line), format!("root:x:0:0:::\n{line}"));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn root_is_no_sandbox_user() {
+    fn root_is_not_a_sandbox_user() {
         assert_eq!(SandboxUser::new(0), None);
         assert_eq!(SandboxUser::new(SANDBOX_USER), Some(SandboxUser::default()));
     }

@@ -155,7 +155,7 @@ mod tests {
 
     /// See docs/research/threats.md#s10.
     #[test]
-    fn pipes_are_counted_once_each_and_not_beyond_the_number_of_descriptors() {
+    fn pipes_are_counted_once_up_to_the_number_of_descriptors() {
         let pipes: Vec<_> = (0..200).map(|_| std::io::pipe().unwrap()).collect();
         let copies: Vec<_> = pipes.iter().map(|(one, _)| one.try_clone().unwrap()).collect();
         let found = own(MOST_OPEN, None);

@@ -100,7 +100,7 @@ fn filters_narrow_the_list() {
 }
 
 #[test]
-fn loops_that_begin_between_two_pages_move_nothing() {
+fn new_loops_do_not_shift_the_next_page() {
     let c = database();
     let first = page(&c, &all(), None, 2).expect("a page");
     assert_eq!(first.rows.iter().map(|row| row.issue.0).collect::<Vec<_>>(), [4, 3]);
@@ -115,7 +115,7 @@ fn loops_that_begin_between_two_pages_move_nothing() {
 }
 
 #[test]
-fn row_follows_each_save_of_its_loop() {
+fn listing_row_is_updated_by_each_save_of_its_loop() {
     let c = database();
     let id = LoopId::from_parts(Number(2), 2);
     let before = row(&c, &id).expect("read").expect("a row");
@@ -206,7 +206,7 @@ fn costs_are_summed_by_repository_backend_and_person() {
 }
 
 #[tokio::test]
-async fn new_database_needs_no_filling() {
+async fn new_database_needs_no_backfill() {
     let store = Store::in_memory().expect("opened");
     let filled = store.read(|c| installation::get(c, FILLED)).await.expect("read");
     assert_eq!(filled.as_deref(), Some("1"));

@@ -60,7 +60,7 @@ impl StepMemory {
         if !self.settings.enabled {
             return Ok(());
         }
-        guarded(c, &after.id, "nothing was learned from a step", || self.take_in(c, before, after, input, now))
+        guarded(c, &after.id, "could not store the learnings of a step", || self.take_in(c, before, after, input, now))
     }
 
     /// Stores a step's events in the loop's memory, in the caller's transaction, even if learning is disabled. Handles

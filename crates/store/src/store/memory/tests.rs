@@ -100,7 +100,7 @@ async fn learnings_are_counted_by_kind_and_task_type() {
 }
 
 #[tokio::test]
-async fn learnings_of_others_take_no_place() {
+async fn learnings_of_other_repositories_do_not_use_the_limit() {
     let store = Store::in_memory().expect("opened");
     keep(&store, active(1, strategy("Feed the marmot"))).await;
     for n in 0..70 {
@@ -131,7 +131,7 @@ async fn new_learnings_are_found_at_once() {
 }
 
 #[tokio::test]
-async fn words_are_counted_as_learnings_come_change_and_go() {
+async fn word_counts_follow_added_changed_and_deleted_learnings() {
     let store = Store::in_memory().expect("opened");
     let count = || {
         store.read(|c| {

@@ -21,7 +21,7 @@ fn refusal(opened: Result<Store, StoreError>) -> String {
 }
 
 #[tokio::test]
-async fn database_of_every_earlier_version_is_brought_up_to_date() {
+async fn database_of_every_earlier_version_is_migrated() {
     for earlier in 0..=MIGRATIONS.len() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("ralph.db");
@@ -42,7 +42,7 @@ async fn database_of_every_earlier_version_is_brought_up_to_date() {
 
 /// See docs/research/faults.md#d11.
 #[test]
-fn newer_database_is_refused_and_left_alone() {
+fn newer_database_is_refused_and_unchanged() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("ralph.db");
     let newer = database_of(&path, MIGRATIONS.len());
@@ -87,7 +87,7 @@ fn newer_version_waits_for_older_processes() {
         opening.join().expect("no panic").expect("opened once they have stopped");
     });
     assert_eq!(version(&connection).expect("read"), MIGRATIONS.len() as u32);
-    // If a process of the previous version starts now, it finds a newer schema: `newer_database_is_refused_and_left_alone`.
+    // If a process of the previous version starts now, it finds a newer schema: `newer_database_is_refused_and_unchanged`.
 }
 
 #[test]

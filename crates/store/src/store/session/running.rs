@@ -10,7 +10,7 @@ use crate::store::sql::{Connection, params};
 /// Maximum size of a running agent's stored output, in bytes after compression; the store removes the oldest output first.
 const MAX_OUTPUT: usize = 256 * 1024;
 /// Error text of an interrupted turn.
-const CUT: &str = "the run was cut off before it ended; the answer is what the agent had written up to then";
+const CUT: &str = "the run was interrupted; the answer is the agent's output until then";
 
 /// Started turn that is ready to be stored.
 #[derive(Debug, Clone)]

@@ -244,7 +244,7 @@ fn hit(c: &Connection, found: &SessionMatch, finder: Option<&Regex>) -> StoreRes
     let mut statement = c.prepare_cached(sql)?;
     let mut rows = statement.query([found.id])?;
     let Some(row) = rows.next()? else {
-        return Err(StoreError::Bug { detail: "a row of the session memory has words but no text".to_owned() });
+        return Err(StoreError::Bug { detail: "a search row of the session memory has no text".to_owned() });
     };
     match found.tier {
         SessionTier::Raw => {

@@ -159,7 +159,7 @@ fn long_output_of_a_running_turn_keeps_its_end() {
 }
 
 #[test]
-fn positions_of_output_grow_although_it_is_removed() {
+fn output_positions_grow_after_removal() {
     let c = database();
     let sql = "INSERT INTO loop_summaries (loop_id, forge, repo_id, owner, name, issue, title, url, state, open, waits, person_id,
             person, reason, iterations, max_iterations, completion, cost, cost_limit, branch, created_at, updated_at)
@@ -456,7 +456,7 @@ fn expired_rows_are_removed() {
 }
 
 #[test]
-fn removing_much_takes_several_calls() {
+fn large_removals_take_several_calls() {
     let c = database();
     let events: Vec<SessionEvent> =
         (0..4_500).map(|_| happened(1, EventKind::ToolCall, "Bash", "", "ls", false)).collect();

@@ -91,9 +91,9 @@ fn copy(connection: &Connection, path: &Path, failed: &CancellationToken) {
     match connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())) {
         Ok(()) => {}
         Err(error) => match with_path(StoreError::from(error), path) {
-            // The log keeps what was not copied.
+            // The log keeps the pages that were not copied.
             error @ (StoreError::Busy | StoreError::Full { .. }) => {
-                tracing::debug!(%error, "a checkpoint was not made")
+                tracing::debug!(%error, "could not make a checkpoint")
             }
             error => {
                 failed.cancel();

@@ -9,7 +9,7 @@ pub(in crate::store) trait DatabaseEngine {
     /// Begins a transaction that reads one snapshot.
     fn begin_read(&self) -> StoreResult<()>;
 
-    /// Begins a write transaction. Only one runs at a time in the database, in whatever process.
+    /// Starts a write transaction. Only one runs at a time in the database, over all processes.
     fn begin_write(&self) -> StoreResult<()>;
 
     /// Commits; `Ok` means that the transaction is on disk.

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn value_is_read_if_it_can_be_ours() {
+    fn cookie_value_is_read_if_it_has_a_valid_format() {
         let value = random();
         let of = |line: &str| WebCookie::Session.of(&sent(line), false);
         assert_eq!(of(&format!("a=b; ralph-session={value}; c=d")), Some(value.clone()));

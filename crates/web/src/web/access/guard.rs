@@ -144,7 +144,7 @@ impl WebAccess {
         }
         let proxy = FORWARDING.iter().find(|name| headers.contains_key(**name))?;
         let why = format!(
-            "the dashboard has no login and takes no requests through a proxy (header {proxy}); see docs/guides/dashboard.md\n"
+            "the dashboard has no login and accepts no requests through a proxy (header {proxy}); see docs/guides/dashboard.md\n"
         );
         Some(AskedForm::of(headers).refusal(StatusCode::FORBIDDEN, "Only on this machine", &why))
     }
@@ -197,7 +197,7 @@ async fn passed(mut request: Request, next: Next, facts: RequestFacts) -> Result
     let response = next.run(request).await;
     let hidden = matches!(response.status(), StatusCode::FORBIDDEN | StatusCode::NOT_FOUND);
     if hidden && unavailable.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
-        let why = "the forge cannot be asked what you may see or do here; try again in a minute\n";
+        let why = "cannot check your rights on the forge; try again in a minute\n";
         let mut refusal = asks.refusal(StatusCode::SERVICE_UNAVAILABLE, "The forge does not answer", why);
         refusal.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("60"));
         return Err(refusal);
@@ -413,7 +413,7 @@ fn sentence(why: &str) -> String {
 /// Returns the response for a failed database query.
 pub(super) fn unavailable(error: &StoreError) -> Response {
     tracing::warn!(%error, "a session could not be read or written");
-    (StatusCode::SERVICE_UNAVAILABLE, "the database cannot be asked; try again in a minute\n").into_response()
+    (StatusCode::SERVICE_UNAVAILABLE, "the database is unavailable; try again in a minute\n").into_response()
 }
 
 /// Checks that a change contains the session's CSRF value, in a header or a form field; returns the request.
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn page_of_a_form_is_never_one_of_another_server() {
+    fn page_after_a_form_stays_on_this_server() {
         let own = "https://ralph.example.org";
         let table = [
             ("https://ralph.example.org/?person=mira", "/loops/r-1/commands", "/?person=mira"),
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_is_a_page_for_people_and_text_for_programs() {
+    fn refusal_is_a_page_for_browsers_and_text_for_programs() {
         let browser = [("accept", "text/html,application/xhtml+xml,*/*;q=0.8")];
         assert_eq!(AskedForm::of(&headers(&browser)), AskedForm::Page);
         for other in [vec![], vec![("accept", "*/*")], vec![browser[0], ("hx-request", "true")]] {

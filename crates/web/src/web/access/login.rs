@@ -232,12 +232,12 @@ async fn callback(
             }
             failed(
                 StatusCode::FORBIDDEN,
-                "This login is not valid: it was begun in another browser, is older than 10 minutes, or was used before. Log in again.",
+                "This login is not valid: it was started in another browser, is older than 10 minutes, or was used before. Log in again.",
             )
         }
         LoginRefusal::Denied => {
             tracing::info!(from = %facts.from, "a login was declined on the forge");
-            failed(StatusCode::FORBIDDEN, "You did not agree on the forge's page.")
+            failed(StatusCode::FORBIDDEN, "You declined the login on the forge's page.")
         }
         LoginRefusal::NotAllowed(why) => {
             access.has_failed(engine, facts.from, why);
@@ -262,16 +262,17 @@ async fn finished(
 ) -> Result<(User, String), LoginRefusal> {
     use LoginRefusal::{Denied, Fault, NotAllowed, Other, Refused};
     let (access, engine) = (&state.access, &*state.engine);
-    let browser = WebCookie::Login.of(headers, access.https()).ok_or(Refused("no login was begun in this browser"))?;
+    let browser =
+        WebCookie::Login.of(headers, access.https()).ok_or(Refused("no login was started in this browser"))?;
     let key = digest(query.state.as_deref().ok_or(Refused("the state is missing"))?);
     let now = engine.clock.now();
     let taken = engine.store.write(move |c| web_sessions::take_login(c, &key, now)).await;
     let begun = taken.map_err(|error| Other(unavailable(&error)))?.ok_or(Refused("the state is not known"))?;
     if begun.browser != digest(&browser) {
-        return Err(Refused("the login was begun in another browser"));
+        return Err(Refused("the login was started in another browser"));
     }
     if begun.forge != *forge {
-        return Err(Refused("the login was begun with another forge"));
+        return Err(Refused("the login was started with another forge"));
     }
     if let Some(error) = query.error.as_deref() {
         return Err(if error == "access_denied" {
@@ -295,9 +296,9 @@ async fn finished(
             tracing::warn!(%forge, %failure, "a login could not be finished");
             Fault(match failure {
                 LoginFailure::Client(_) => {
-                    "the forge does not accept the service as a client; the operator finds the reason in its log".into()
+                    "the forge does not accept the service as a client; the service's log has the reason".into()
                 }
-                _ => "the forge could not be asked".into(),
+                _ => "could not query the forge".into(),
             })
         }
     })?;

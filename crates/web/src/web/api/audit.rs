@@ -80,7 +80,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     let operation = Operation::get(
         "/audit",
         "listChanges",
-        "Lists logins and changes with who asked for them, from where and with what result, for operators",
+        "Lists logins and changes with their account, address and result, for operators",
     );
     vec![ApiRoute::new(operation.query::<ChangesQuery>().answers::<ApiChanges>(), get(list))]
 }

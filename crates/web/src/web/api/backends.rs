@@ -97,9 +97,9 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     let enable = Operation::post(
         "/backends/{name}/enable",
         "enableBackend",
-        "Uses a backend again that cools down or is disabled, for operators",
+        "Enables a backend that cools down or is disabled, for operators",
     );
-    let me = Operation::get("/me", "getMe", "Returns who asks, and the version of the service");
+    let me = Operation::get("/me", "getMe", "Returns the caller's account and the version of the service");
     vec![
         ApiRoute::new(list.answers::<ApiBackends>(), get(self::list)),
         ApiRoute::new(enable.body::<ApiNothing>().answers::<ApiEnabledBackend>(), post(self::enable)),

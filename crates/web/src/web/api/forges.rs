@@ -39,7 +39,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     let operation = Operation::get(
         "/forges",
         "listForges",
-        "Lists forges and whether they are there: all for operators, the own one for other people",
+        "Lists forges and their availability: all for operators, the caller's forge for other people",
     );
     vec![ApiRoute::new(operation.answers::<ApiForges>(), get(list))]
 }

@@ -79,9 +79,9 @@ pub(super) fn routes() -> Vec<ApiRoute> {
         "getReport",
         "Returns a report on the supervision of a loop: its course, detections, interventions and their effect",
     );
-    let record = Operation::get("/loops/{id}/audit", "getAudit", "Returns everything that is recorded about a loop");
-    let of_loop = Operation::get("/loops/{id}/events", "followLoop", "Streams what happens in a loop");
-    let all = Operation::get("/events", "follow", "Streams what happens in all loops that the viewer may see");
+    let record = Operation::get("/loops/{id}/audit", "getAudit", "Returns all records of a loop");
+    let of_loop = Operation::get("/loops/{id}/events", "followLoop", "Streams the events of a loop");
+    let all = Operation::get("/events", "follow", "Streams the events of all loops that the viewer may see");
     vec![
         ApiRoute::new(list.query::<LoopsQuery>().answers::<ApiLoopPage>(), get(self::list)),
         ApiRoute::new(one.answers::<ApiLoopDetail>(), get(self::one)),

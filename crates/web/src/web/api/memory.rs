@@ -178,7 +178,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     let reflections = Operation::get(
         "/loops/{id}/reflections",
         "listReflections",
-        "Lists what the iterations of a loop noted for later ones",
+        "Lists the reflections of a loop's iterations for later iterations",
     );
     let edit = Operation::post(
         "/loops/{id}/reflections/{number}",
@@ -200,7 +200,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     let decline = Operation::post(
         "/memory/proposals/{number}/decline",
         "declineProposal",
-        "Answers that a remark is not proposed again",
+        "Declines a proposal, so that its remark is not proposed again",
     );
     vec![
         ApiRoute::new(list.query::<MemoryQuery>().answers::<ApiLearningPage>(), get(self::list)),

@@ -160,7 +160,7 @@ impl Operation {
         if self.streams {
             parameters.push(json!({
                 "name": "Last-Event-ID", "in": "header", "required": false, "schema": { "type": "string" },
-                "description": "Id of the last event that was received; what happened since is sent first.",
+                "description": "Id of the last received event; the events after it are sent first.",
             }));
         }
         parameters
@@ -207,7 +207,7 @@ fn describe() -> Value {
         "info": {
             "title": "ralph-bot",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "Loops of coding agents: what they do, what they cost, and commands for them.",
+            "description": "Loops of coding agents: their activity, their cost, and commands for them.",
             "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
         },
         "servers": [{ "url": ROOT }],
@@ -217,7 +217,7 @@ fn describe() -> Value {
             "securitySchemes": { "token": { "type": "http", "scheme": "bearer", "description": "Personal token" } },
             "responses": {
                 "Problem": {
-                    "description": "What is wrong, and what to do (RFC 9457)",
+                    "description": "Problem and remedy (RFC 9457)",
                     "content": { "application/problem+json": { "schema": problem } },
                 },
             },

@@ -69,7 +69,7 @@ fn references_of_the_description_have_targets() {
 }
 
 #[test]
-fn problems_say_what_to_do() {
+fn problems_contain_a_remedy() {
     let problem = ApiProblem::unknown("loop", "r-1\n\u{1b}[2J");
     assert_eq!(problem.detail, "there is no loop r-1[2J, or you may not see it");
     assert_eq!((problem.status, problem.title.as_str()), (404, "Not Found"));

@@ -88,7 +88,8 @@ struct ApiNewToken {
 /// Returns the routes of tokens.
 pub(super) fn routes() -> Vec<ApiRoute> {
     let list = Operation::get("/tokens", "listTokens", "Lists the personal tokens of the viewer");
-    let make = Operation::post("/tokens", "makeToken", "Makes a personal token; only sessions may");
+    let make =
+        Operation::post("/tokens", "makeToken", "Creates a personal token; requires a session instead of a token");
     let revoke =
         Operation::delete("/tokens/{token}", "revokeToken", "Revokes a personal token of the viewer by its number");
     vec![

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_a_field_reach_the_command_unchanged() {
+    fn field_text_reaches_the_command_unchanged() {
         let sent = line("/ralph run --check", r#"sh -c "test \"a b\" = x" \ "#, true);
         let Ok(LoopCommand::Run(run)) = command::parse_typed(&sent).remove(0) else { panic!("{sent}") };
         assert_eq!(run.options.checks, [r#"sh -c "test \"a b\" = x" \"#]);

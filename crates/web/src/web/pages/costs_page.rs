@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn file_quotes_names_and_contains_no_formula() {
+    fn cost_file_quotes_names_and_contains_no_formula() {
         let rows =
             [row(20_783, "gh:acme/a\"p,p", 1_500_000), row(20_783, "=HYPERLINK(\"x\")", 0), row(20_782, "-ann", 1)];
         insta::assert_snapshot!(csv_text("person", &rows).replace('\r', ""), @r#"
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_values_of_the_query_are_the_defaults() {
+    fn unknown_query_values_fall_back_to_defaults() {
         let of = |by: &str, days: &str| {
             let query = CostsPageQuery { by: by.into(), days: days.into() };
             (query.by(), query.days())

@@ -109,7 +109,9 @@ pub(super) async fn retry(
         require_token(&viewer, &form.csrf)?;
         require_operator(&viewer)?;
         if !state.engine.store.write(move |c| inbox::try_again(c, id)).await? {
-            return Err(PageError::Invalid("This delivery is processed already, or its content is gone.".to_owned()));
+            return Err(PageError::Invalid(
+                "This delivery was already processed, or its content was deleted.".to_owned(),
+            ));
         }
         tracing::info!(delivery = id, by = %viewer, "a delivery is processed again, as asked in the dashboard");
         state.engine.context.wake.intake.notify_one();

@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn window_shows_the_asked_line_and_numbers_as_the_plain_text() {
+    fn window_shows_the_requested_line_with_plain_text_line_numbers() {
         let long = (1..=700).map(|n| format!("line {n}\n")).collect::<String>();
         let parts = [TranscriptPart::new("Prompt".into(), &long)];
         assert_eq!(numbers(&window(&parts, None, false)), (1, 200, 200));
@@ -597,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn address_of_a_live_page_keeps_its_lines_and_its_change() {
+    fn address_of_a_live_page_keeps_lines_and_patch() {
         let of = |from, line, diff: &str| {
             IterationQuery { from, line, diff: diff.into(), text: String::new() }.address("/loops/r-1/iterations/2")
         };

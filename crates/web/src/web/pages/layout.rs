@@ -128,7 +128,7 @@ fn framed(
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum PageError {
     /// The page does not exist, or the viewer must not learn that it exists.
-    #[error("There is nothing here that you may see.")]
+    #[error("This page does not exist, or you may not see it.")]
     NotFound,
     /// The viewer may see the object but not this part of it.
     #[error("{0}")]

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn query_that_cannot_be_searched_says_what_to_do() {
+    fn unsearchable_query_returns_advice() {
         let table = [
             (query(&"x".repeat(501)), "search for fewer"),
             (query("\"(*"), "no word to search for"),

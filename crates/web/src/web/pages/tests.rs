@@ -40,7 +40,7 @@ fn every_template_parses() {
 }
 
 #[test]
-fn evidence_starts_as_a_sentence_on_every_page() {
+fn evidence_starts_with_a_capital_on_every_page() {
     let sentences = PAGES.iter().map(|page| page.template).flat_map(|template| {
         let found = template.text.match_indices(". {{ found.evidence");
         found.map(move |(at, _)| (template.name, &template.text[at..]))

@@ -108,7 +108,7 @@ async fn made(state: &WebState, viewer: &Viewer, form: &NewTokenForm) -> Result<
     let scope = match form.scope.as_str() {
         "read" => ApiScope::Read,
         "write" => ApiScope::Write,
-        _ => return Err(PageError::Invalid("Choose what the token permits: read or write.".to_owned())),
+        _ => return Err(PageError::Invalid("Choose the scope of the token: read or write.".to_owned())),
     };
     let (days, now) = (form.days.trim().parse().unwrap_or_default(), state.engine.clock.now());
     let request = request_of((viewer.token_owner(), viewer.token.is_some()), &form.name, scope, days, now);

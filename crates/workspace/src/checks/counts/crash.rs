@@ -20,7 +20,7 @@ pattern!(
     SIGNAL,
     r"^(?:\S+: line \d+: +\d+ )?(?:Segmentation fault|Aborted|Killed|Bus error|Illegal instruction)(?: +\(core dumped\).*)?$"
 );
-// jest tells that a test ended the process.
+// jest reports that a test ended the process.
 pattern!(EXIT, r"^ +● +process\.exit called with ");
 // The line with which npm, pnpm, yarn and make show the call of a runner that always reports its tests.
 pattern!(
@@ -40,7 +40,7 @@ pub(super) fn unfinished(output: &str, from: usize) -> Option<Range<usize>> {
     let call = std::iter::from_fn(|| {
         let call = calls.next()?;
         let end = calls.peek().map_or(rest.len(), |next| next.start());
-        // concurrently repeats the call when it tells how it ended.
+        // concurrently repeats the call when it reports its end.
         let ended = call.as_str().contains(" exited with code ");
         Some((call, ended || may_run_none(call.as_str()) || reports_none(&rest[call.end()..end])))
     });

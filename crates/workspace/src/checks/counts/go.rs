@@ -42,7 +42,7 @@ fn read(output: &str) -> Vec<TestRun> {
     for found in DONE.captures_iter(output) {
         let Some(span) = found.get(0).map(|line| line.range()) else { continue };
         let [attempt, total, skipped, failures] = [1, 2, 3, 4].map(|group| number(&found, group));
-        // `DONE 2 runs` adds the tests that ran again to those of the line before it.
+        // `DONE 2 runs` adds the repeated tests to the count of the previous line.
         let first = if attempt > 0 { closings.pop() } else { None };
         let from = attempts.last().map_or(0, |(end, _)| *end);
         attempts.push((span.end, attempt));
@@ -206,7 +206,7 @@ fn written(output: &str, from: usize) -> Vec<TestRun> {
                 continue;
             }
             if !verbose && !passed {
-                // Go shows what the tests print only if they fail: this is no run of its own, such as one of Ginkgo.
+                // Go shows the output of tests only if they fail: this is not a separate run, such as Ginkgo's.
                 let printed = SUITE.find_at(&output[..line_end], end.unwrap_or(from)).map(|suite| suite.start());
                 swallowed.extend(printed.map(|start| TestRun::closed(start..line_end, TestCounts::default())));
             }

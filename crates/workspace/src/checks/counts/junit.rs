@@ -8,12 +8,12 @@ use crate::domain::trust::bounds::REPORT_NODES;
 
 /// Maximum number of attributes of an element; the parser compares each of them with all others.
 const MAX_ATTRIBUTES: usize = 256;
-/// Maximum number of namespaces; the parser copies those of an element to the elements in it.
+/// Maximum number of namespaces; the parser copies an element's namespaces to the elements in it.
 const MAX_NAMESPACES: usize = 5_000;
 
 /// Counts the test cases of a JUnit file (`testsuites` or `testsuite` at the top, nested to any depth), and returns
 /// the names of failed ones. Cases are counted one by one, so nested suites count once. For a file that contains only
-/// totals, those of its outermost suites are used. `None` if the text is not a JUnit file, or one
+/// totals, the totals of its outermost suites are used. `None` if the text is not a JUnit file, or one
 /// whose parsing takes too much time or memory.
 pub fn read_junit(xml: &str) -> Option<TestResults> {
     let xml = xml.trim_start_matches('\u{feff}');

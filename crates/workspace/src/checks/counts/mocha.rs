@@ -27,7 +27,7 @@ fn read(output: &str) -> Vec<TestRun> {
     };
     let mut seen = [marks(output, &MARK), marks(output, &DOTS)].concat();
     let names = names(output);
-    // An entry of the list of failures is no further test.
+    // An entry of the list of failures is not a further test.
     seen.retain(|at| names.iter().all(|(listed, _)| listed != at));
     seen.sort_unstable();
     let mut runs = believed(CLOSE.captures_iter(output).filter_map(closing).collect(), &seen, &[]);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::pattern;
 
-// `[api] `, `[@scope/a]: `, `api-1  | `, `  +test | `, `│ `, `packages/a test: `, `@scope/a:test: `. Log levels are no packages.
+// `[api] `, `[@scope/a]: `, `api-1  | `, `  +test | `, `│ `, `packages/a test: `, `@scope/a:test: `. Log levels are not packages.
 pattern!(PREFIX, r"^(?:\[[^\]\n]{1,80}\]:? ?| *[^\s|│]{0,80} *[|│] ?|\S{1,80}?(?: [^\s:]{1,40})??: )");
 pattern!(LEVEL, r"(?i)^\[? *(?:info|warn(?:ing)?|error|debug|trace)\b");
 // `2026-01-31T12:00:00.0000000Z `, `[12:00:00] `, `12:00:00.123 `, `#12 0.345 `

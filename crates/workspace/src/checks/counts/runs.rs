@@ -45,7 +45,7 @@ pub(super) struct TestRun {
     pub incomplete: bool,
     /// Whether nothing of the run's end was printed.
     pub cut: bool,
-    /// Number of failures that may not be tests of their own.
+    /// Number of failures that may not be separate tests.
     pub extra: u64,
 }
 
@@ -122,7 +122,7 @@ pub(super) fn between(
             },
         }
     }
-    // What is still open did not contain the runs after it: it was cut short.
+    // A run that is still open did not contain the runs after it: it was cut short.
     runs.extend(inner);
     runs.extend(open.into_iter().map(TestRun::cut));
     runs.sort_by_key(|run| run.span.start);
@@ -130,7 +130,7 @@ pub(super) fn between(
 }
 
 /// Returns the runs of a runner that prints no starting line. `marks` are the byte positions of progress marks,
-/// `starts` those of lines that only this runner prints; both are sorted.
+/// `starts` the positions of lines that only this runner prints; both are sorted.
 ///
 /// A closing line is genuine if at least half of the marks that it claims were printed since the previous genuine one,
 /// or if there are no marks. Of two closing lines that can only belong to one run, the one with fewer passing tests is

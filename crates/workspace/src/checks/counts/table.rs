@@ -319,7 +319,7 @@ pub(super) const ROWS: [TableRow; 61] = [
     ),
 ];
 
-/// Returns the text of a pattern that matches line by line. Digits are those of ASCII, which keeps patterns small.
+/// Returns the text of a pattern that matches line by line. Digits are ASCII digits, which keeps patterns small.
 fn multi_line(text: &str) -> String {
     format!("(?m){}", text.replace(r"\d", "[0-9]"))
 }

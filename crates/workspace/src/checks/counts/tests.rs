@@ -23,7 +23,7 @@ fn project() -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).to_owned()
 }
 
-/// Outputs of runners with code of their own by name, without the ending.
+/// Outputs of runners with separate code by name, without the ending.
 fn recorded() -> BTreeMap<String, String> {
     let files = std::fs::read_dir(project().join("tests/fixtures/runners")).expect("the folder of the fixtures");
     let texts =
@@ -121,7 +121,7 @@ const PLAIN_CALLS: [(&str, &str); 8] = [
 
 /// The page states the size of the corpus.
 #[test]
-fn no_passing_output_of_the_corpus_is_refused() {
+fn every_passing_output_of_the_corpus_is_accepted() {
     let recorded = recorded();
     let forms = forms();
     let outputs: Vec<&str> =
@@ -134,7 +134,7 @@ fn no_passing_output_of_the_corpus_is_refused() {
             passing += 1;
         }
     }
-    // The names of recorded outputs tell which runs exited with 0, whatever is read in them.
+    // The names of recorded outputs state which runs exited with 0, independently of the parsed counts.
     let exited_well =
         recorded.iter().filter(|(name, _)| name.split('-').any(|part| part == "pass") || *name == "node-dot");
     let mut judged = 0;
@@ -261,7 +261,7 @@ fn crash_after_complete_run_is_incomplete() {
 }
 
 #[test]
-fn prose_and_forged_lines_do_not_count() {
+fn prose_and_forged_lines_are_not_counted() {
     let texts = [
         "",
         "3 passed",
@@ -366,7 +366,7 @@ fn unusual_forms_are_parsed() {
 }
 
 #[test]
-fn names_of_failing_tests_are_bounded() {
+fn number_and_length_of_failing_test_names_are_bounded() {
     let names: String = (0..200).map(|n| format!("FAILED test_a.py::test_{n}_{} - x\n", "ö".repeat(300))).collect();
     let results = read(&format!("{names}200 failed in 0.1s\n"));
     assert_eq!((results.counts, results.failing.len()), (counts(0, 200, 0), 50));

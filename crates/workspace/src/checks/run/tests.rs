@@ -71,7 +71,7 @@ async fn outcomes_are_in_order_despite_failures() {
 }
 
 #[tokio::test]
-async fn report_of_runner_may_object_to_exit_code() {
+async fn runner_report_can_contradict_the_exit_code() {
     let place = CheckWorkspace::new();
     let cases = [
         (
@@ -198,7 +198,7 @@ async fn junit_files_count_only_if_check_wrote_them() {
         format!("yes '<testcase/>' | head -c {} > a/reports/large.xml; echo '1..1'; echo 'ok 1'", (16 << 20) + 1);
     let large = place.run(&[with(&large)]).await.remove(0);
     assert_eq!(large.tests, Some(TestCounts { passing: 1, failing: 0, skipped: 0 }));
-    // Nothing written: what was printed counts.
+    // Nothing written: the printed output counts.
     let printed = place.run(&[with("echo '1..1'; echo 'ok 1'")]).await.remove(0);
     assert_eq!(printed.tests, Some(TestCounts { passing: 1, failing: 0, skipped: 0 }));
 }
@@ -216,7 +216,7 @@ async fn sandbox_hides_machine_and_network() {
         .await;
     let outcome = match report {
         Ok(mut report) => report.outcomes.remove(0),
-        // Where the machine has no namespaces for us, the refusal is what has to be seen: never a run without sandbox.
+        // Where the machine has no namespaces for us, the test expects the refusal: never a run without sandbox.
         Err(error) => {
             assert!(matches!(&error, ChecksError::Start { source: ProcessError::Sandbox { .. }, .. }), "{error}");
             assert!(!place.tree().join("made").exists());
@@ -231,7 +231,7 @@ async fn sandbox_hides_machine_and_network() {
 
 /// See docs/research/threats.md#g17.
 #[tokio::test]
-async fn programs_of_the_tree_and_code_that_shells_run_first_take_no_place() {
+async fn programs_of_the_tree_and_shell_startup_code_are_not_used() {
     let mut place = CheckWorkspace::new();
     let tree = place.tree();
     let shim = |folder: &Path, name: &str| {

@@ -65,7 +65,7 @@ fn source_of(number: &str, mountinfo: &str) -> Option<PathBuf> {
     after.split(' ').nth(1).map(PathBuf::from)
 }
 
-/// Whether one of the journals, which are named by device and inode (`sda1-8`), is that of a device.
+/// Whether one of the journals, which are named by device and inode (`sda1-8`), belongs to a device.
 fn is_journaled(device: &Path, journals: &[String]) -> bool {
     let Some(name) = device.file_name() else { return false };
     journals.iter().any(|journal| journal.rsplit_once('-').is_some_and(|(of, _)| *of == *name))
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_journal_leaves_objects_to_the_sync_of_a_ref() {
+    fn objects_are_synced_with_the_ref_only_on_a_journaling_file_system() {
         let settings = |method: SyncMethod| [true, false].map(|by_ref| method.setting(by_ref));
         let method = |name: &str| format!("core.fsyncMethod={name}");
         assert_eq!(settings(SyncMethod::Journal), [method("writeout-only"), method("batch")]);

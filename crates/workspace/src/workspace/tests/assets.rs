@@ -165,7 +165,7 @@ async fn without_git_lfs_changed_contents_are_refused() {
 }
 
 #[tokio::test]
-async fn contents_that_the_forge_lacks_stay_pointers_and_can_be_replaced() {
+async fn missing_contents_stay_pointers_and_can_be_replaced() {
     let world = WorkspaceWorld::new();
     if !has_git_lfs(&world) {
         return;

@@ -63,7 +63,7 @@ async fn submodule_of_another_host_is_empty_and_named() {
 }
 
 #[tokio::test]
-async fn submodules_of_a_local_repository_are_taken_from_its_copies() {
+async fn submodules_of_a_local_repository_are_copied_from_it() {
     let world = WorkspaceWorld::new();
     with_submodule(&world, "https://other.example/lib.git");
     // The submodule has a submodule.

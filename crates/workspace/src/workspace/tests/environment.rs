@@ -1,4 +1,4 @@
-//! Tests of environments: what is kept of setup commands, and that copies are independent.
+//! Tests of environments: kept files of setup commands, and independent copies.
 
 use super::*;
 use crate::domain::trust::policy::Policy;
@@ -39,7 +39,7 @@ const IGNORE: &str = "printf 'node_modules\\n.venv\\ndist\\nout\\n' >.gitignore;
 
 /// See docs/research/threats.md#g21.
 #[tokio::test]
-async fn trees_get_independent_copies_of_what_setup_created() {
+async fn trees_get_independent_copies_of_the_setup_results() {
     let world = WorkspaceWorld::new();
     let base = world.human("main", IGNORE);
     let info = world.prepare().await;
@@ -63,7 +63,7 @@ async fn trees_get_independent_copies_of_what_setup_created() {
     );
     assert_eq!(sh(tree, "cat .venv/bin/pip3"), format!("#!{}/.venv/bin/python", tree.display()));
     assert_eq!(sh(&home, "find . -type f"), "./.cargo/registry/c", "downloads and settings are left out");
-    // What one tree changes is not in the next.
+    // Changes in one tree are not in the next.
     sh(tree, "echo changed >node_modules/p/tool; echo changed >.venv/bin/pip");
     let second = world.path("state/second");
     std::fs::create_dir_all(second.join("pkg/a")).unwrap();
@@ -118,7 +118,7 @@ async fn commands_that_write_other_files_are_repeated() {
 }
 
 #[tokio::test]
-async fn lock_files_decide_the_key() {
+async fn environment_key_depends_on_lock_files() {
     let world = WorkspaceWorld::new();
     let base = world.human("main", IGNORE);
     let info = world.prepare().await;

@@ -18,7 +18,7 @@ impl WorkspaceWorld {
 }
 
 #[tokio::test]
-async fn commits_that_are_not_on_the_forge_arrive_on_another_host() {
+async fn unpushed_commits_arrive_on_another_host() {
     for partial in [false, true] {
         let mut world = WorkspaceWorld::new();
         world.human("main", "seq 3000 >large; echo other >unchanged");
@@ -69,7 +69,7 @@ async fn pack_is_empty_once_the_forge_has_all_commits() {
 }
 
 #[tokio::test]
-async fn stale_refs_of_an_earlier_stay_are_replaced() {
+async fn stale_refs_of_an_earlier_run_on_the_host_are_replaced() {
     let mut world = WorkspaceWorld::new();
     let info = world.prepare().await;
     sh(&info.dir, "echo 1 >a");

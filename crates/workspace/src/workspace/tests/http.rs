@@ -160,7 +160,7 @@ async fn token_authenticates_and_is_not_visible() {
 
 #[tokio::test]
 async fn second_loop_fetches_new_objects_only() {
-    // Without contents, those of the commit that the tree is made of come with a request of their own.
+    // Without contents, the contents of the tree's commit need a separate request.
     for (partial, each) in [(false, 1), (true, 2)] {
         with_forge(async |world, forge| {
             let fetches = || forge.requests.lock().unwrap().iter().filter(|request| request.ends_with("fetch")).count();

@@ -81,7 +81,7 @@ async fn push_does_not_overwrite_other_commits() {
 }
 
 #[tokio::test]
-async fn branch_of_a_fork_is_fetched_from_the_fork_and_the_base_is_not() {
+async fn only_the_branch_of_a_fork_is_fetched_from_the_fork() {
     let world = WorkspaceWorld::new();
     sh(
         world.folder.path(),
@@ -197,7 +197,7 @@ async fn merge_uses_attributes_of_base() {
 
 /// Attributes of the base convert files; those that the agent writes do not, and no converter of the system is loaded.
 #[tokio::test]
-async fn files_are_converted_as_the_base_says() {
+async fn files_are_converted_by_the_attributes_of_the_base() {
     let world = WorkspaceWorld::new();
     let attributes = "*.rc working-tree-encoding=UTF-16LE\\n*.txt working-tree-encoding=ISO-8859-1\\n*.bat eol=crlf\\n";
     world.human(
@@ -254,7 +254,7 @@ async fn base_is_merged_or_conflicts_are_reported() {
     assert_eq!(made.tree, tree);
     assert_eq!(git(&world.store(), &["show", "-s", "--format=%P", merge.as_str()]), format!("{head} {base}"));
     assert_eq!(world.content(&merge, "theirs"), "theirs");
-    // What the other side did is no change of the loop's.
+    // Changes of the other side do not belong to the loop.
     let changed = |stat: &DiffStat| stat.files.iter().map(|file| file.path.clone()).collect::<Vec<_>>();
     assert_eq!((changed(&made.stat), changed(&made.branch_stat)), (own.clone(), own), "{made:?}");
     assert!(!made.diff.contains("theirs"), "{}", made.diff);
@@ -274,7 +274,7 @@ async fn base_is_merged_or_conflicts_are_reported() {
 }
 
 #[tokio::test]
-async fn nul_bytes_hide_no_change_of_a_source() {
+async fn nul_bytes_do_not_hide_source_changes() {
     let world = WorkspaceWorld::new();
     let base = world.human("main", "printf 'fn a() {}\\nfn b() {}\\n' >lib.rs; printf '\\0\\1' >image.png; printf '*.rs binary\\n' >.gitattributes");
     let info = world.prepare().await;
@@ -371,7 +371,7 @@ async fn agent_repository_works_with_git() {
 }
 
 #[tokio::test]
-async fn lines_of_files_that_exist_are_counted() {
+async fn lines_of_existing_files_are_counted() {
     let world = WorkspaceWorld::new();
     let info = world.prepare().await;
     sh(&info.dir, "printf 'a\\nb' >two.txt; : >empty; mkdir folder; echo x >'folder/a b.c'");

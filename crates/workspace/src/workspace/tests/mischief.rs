@@ -234,7 +234,7 @@ async fn unusual_files_are_committed() {
     assert_eq!(std::fs::read_to_string(&secret).unwrap(), "canary");
 }
 
-/// Pipes in place of files that git reads keep it waiting for a moment only.
+/// Pipes in place of files that git reads delay git only briefly.
 ///
 /// See docs/research/threats.md#g10.
 #[tokio::test]
@@ -252,11 +252,11 @@ async fn pipes_that_git_would_read_are_removed() {
     assert_eq!(sh(&info.dir, "tail -n 1 README.md"), "more");
 }
 
-/// Attributes that claim an encoding which no file has keep no file out of the commit.
+/// Attributes with a wrong encoding exclude no file from the commit.
 ///
 /// See docs/research/threats.md#g2.
 #[tokio::test]
-async fn files_in_other_encodings_than_claimed_are_committed() {
+async fn files_with_a_wrong_declared_encoding_are_committed() {
     for claim in ["UTF-16", "UTF-16LE-BOM", "no-encoding", "UTF-32"] {
         let world = WorkspaceWorld::new();
         let info = world.prepare().await;
@@ -279,7 +279,7 @@ async fn files_in_other_encodings_than_claimed_are_committed() {
 #[tokio::test]
 async fn protected_files_are_not_replaced_by_links_aliases_or_hard_links() {
     let attacks = [
-        // The folder above, the folder itself, and a file become links to what the agent wrote.
+        // The folder above, the folder itself, and a file become links to the agent's files.
         "mkdir -p x/workflows; echo evil >x/workflows/ci.yml; rm -r .github; ln -s x .github",
         "mkdir x; echo evil >x/ci.yml; rm -r .github/workflows; ln -s ../x .github/workflows",
         "echo evil >x.yml; ln -sf ../../x.yml .github/workflows/ci.yml",
@@ -289,7 +289,7 @@ async fn protected_files_are_not_replaced_by_links_aliases_or_hard_links() {
         "mkdir -p .GitHub/Workflows; echo evil >.GitHub/Workflows/ci.yml",
         "echo evil >agents.md; echo evil >codeowners",
         "mkdir -p '.github./workflows'; echo evil >'.github./workflows/ci.yml'",
-        // What a protected link leads to is protected, also through another link.
+        // The target of a protected link is protected, also through another link.
         "echo evil >docs/notes.md",
         "rm docs/notes.md; ln -s ../evil.md docs/notes.md; echo evil >evil.md",
         "rm -r docs; mkdir other; echo evil >other/notes.md; ln -s other docs",
@@ -415,7 +415,7 @@ async fn changes_with_forged_times_are_found() {
     let commit = world.commit(&commit).await.commit.unwrap();
     assert_eq!(world.content(&commit, "README.md"), "hallo");
 
-    // A link, too, is what it points to and not what its time says.
+    // A link, too, is compared by its target and not by its time.
     let link = |to: &str| sh(&info.dir, &format!("ln -sfn {to} link; touch -h -d 2001-02-03 link"));
     link("aaa");
     let commit = world.commit(&commit).await.commit.unwrap();
@@ -469,7 +469,7 @@ async fn submodules_of_the_base_are_unchanged() {
     assert_eq!(std::fs::read_dir(&markers).unwrap().count(), 0);
 }
 
-/// Contents that only a crafted object can have are refused as they come in, and nothing of them reaches a tree.
+/// Contents that only a crafted object can have are refused on arrival and reach no tree.
 /// See docs/research/threats.md#g8, docs/research/threats.md#g15.
 #[tokio::test]
 async fn malicious_objects_are_refused_on_fetch() {
@@ -515,7 +515,7 @@ async fn malicious_objects_are_refused_on_fetch() {
 
 /// An agent that works in `git worktree add copy` leaves a copy of all files.
 #[tokio::test]
-async fn further_work_tree_of_the_agent_is_not_committed() {
+async fn additional_work_tree_of_the_agent_is_not_committed() {
     let world = WorkspaceWorld::new();
     let info = world.prepare().await;
     sh(&info.dir, "echo 1 >new; git worktree add -q copy HEAD; test -f copy/README.md");

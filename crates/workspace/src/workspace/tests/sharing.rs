@@ -40,7 +40,7 @@ async fn trees_are_deleted_without_a_pool() {
     let info = world.prepare().await;
     world.workspaces.release(&world.loop_id, &world.repo).await.unwrap();
     assert!(!info.dir.exists() && !world.path("state/pool/gh.7").exists());
-    // Releasing what is not there is fine; so is a loop that comes back.
+    // Releasing a missing tree succeeds, and so does a loop that returns.
     world.workspaces.release(&world.loop_id, &world.repo).await.unwrap();
     assert_eq!(world.prepare().await, info);
 }
@@ -142,7 +142,7 @@ async fn partial_mirror_works_offline_after_prepare() {
 
 /// See docs/research/threats.md#g19.
 #[tokio::test]
-async fn commits_of_a_loop_are_in_no_other_loops_sight() {
+async fn commits_of_a_loop_are_invisible_to_other_loops() {
     let world = WorkspaceWorld::new();
     let info = world.prepare().await;
     sh(&info.dir, "echo secret work >work");
@@ -169,7 +169,7 @@ async fn commits_of_a_loop_are_in_no_other_loops_sight() {
     assert!(objects.iter().all(|object| sees(&world.mirror(), object)));
 }
 
-/// The base is moved back after a loop began, so that no ref of the mirror needs what the loop borrows.
+/// The base is moved back after a loop began, so that no ref of the mirror needs the loop's borrowed objects.
 #[tokio::test]
 async fn borrowed_objects_survive_packing_of_the_mirror() {
     let world = WorkspaceWorld::new();
@@ -235,7 +235,7 @@ async fn range_of_partial_and_packed_mirror_is_scanned_after_restart() {
         let info = world.workspaces.prepare(PrepareTree { partial, ..world.request() }).await.unwrap();
         sh(&info.dir, "echo one >work; echo more >>README.md");
         let first = world.commit(&info.head).await.commit.unwrap();
-        // On the other side, so that the range has a merge of what the forge has.
+        // On the other side, so that the range has a merge of the forge's commits.
         let theirs = world.human("main", "echo theirs >other");
         let again = PrepareTree { resume_at: Some(&first), partial, ..world.request() };
         world.workspaces.prepare(again).await.unwrap();

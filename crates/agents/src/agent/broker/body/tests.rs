@@ -62,7 +62,7 @@ fn settings_and_names_are_bounded() {
 }
 
 #[test]
-fn types_that_follow_decide_about_earlier_fields() {
+fn later_type_decides_about_earlier_fields() {
     let features = |part: Value| read(&json!({ "messages": [part] }).to_string()).expect("a document").features;
     let named = |value: &str| json!({ "url": value });
     for (kind, expected) in [("tool_use", 0), ("tool_result", 1)] {
@@ -78,7 +78,7 @@ fn types_that_follow_decide_about_earlier_fields() {
 }
 
 #[test]
-fn prompts_that_are_kept_for_an_hour_are_seen() {
+fn prompt_caching_for_an_hour_is_detected() {
     let keeps = |control: Value| {
         let body = json!({ "system": [{ "type": "text", "text": "x", "cache_control": control }] });
         read(&body.to_string()).expect("a document").keeps_long

@@ -95,7 +95,7 @@ fn ask_usage(body: &mut Map<String, Value>) {
 }
 
 fn usage(event: &Value, seen: &mut AnswerUsage) {
-    // Moonshot tells the usage of a stream in its last choice.
+    // Moonshot reports the usage of a stream in its last choice.
     for usage in [&event["usage"], &event["choices"][0]["usage"]] {
         seen.record(ReportedUsage::of_chat(usage));
     }

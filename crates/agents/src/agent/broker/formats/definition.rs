@@ -90,7 +90,7 @@ pub(in crate::agent::broker) struct WireFormat {
     /// allow by name.
     pub(in crate::agent::broker) fields: &'static [&'static str],
     /// Returns the name of the feature for a tool that the provider runs; `None` for a tool that the agent runs. The
-    /// value has the tool's fields without what is nested in them.
+    /// value has the tool's fields without nested values.
     pub(in crate::agent::broker) server_tool: fn(&Value) -> Option<String>,
     /// Returns the names of the features that the request's settings ask for.
     pub(in crate::agent::broker) features: fn(&Map<String, Value>) -> Vec<&'static str>,

@@ -1,4 +1,4 @@
-//! Reservations of concurrent requests, and what is booked for answers that were cut.
+//! Reservations of concurrent requests, and the cost of truncated answers.
 
 use futures::future::join_all;
 
@@ -84,7 +84,7 @@ async fn cut_answers_cost_their_reservation() {
     assert_eq!((meter.counted().cost, meter.counted().requests), (Money::from_usd(0.51), 1));
 }
 
-/// The begin of a stream tells its input and one token, whatever the model thinks without showing it.
+/// The start of a stream reports its input and one token, without the hidden reasoning of the model.
 #[tokio::test]
 async fn hang_up_during_hidden_reasoning_costs_the_longest_answer() {
     let cost = async |end: fn(&mut AnswerUsage)| {
@@ -149,7 +149,7 @@ impl CostGuard for Refusing {
     async fn note(&self, _: Money) {}
 }
 
-/// The share of one run in a limit of several, which holds the highest cost that each told.
+/// The share of one run in a limit of several runs, which contains the highest reported cost of each.
 #[derive(Debug)]
 struct SharedLimit {
     run: usize,
@@ -174,7 +174,7 @@ impl CostGuard for SharedLimit {
     }
 }
 
-/// Requests of one run have more input than their length let expect, and no request of it follows.
+/// Requests of one run have more input than estimated from their length; its next request is refused.
 ///
 /// See docs/research/threats.md#s4.
 #[tokio::test]
@@ -221,7 +221,7 @@ async fn run_that_ended_sends_no_more_requests() {
 }
 
 #[tokio::test]
-async fn limits_of_other_runs_are_asked_before_each_request() {
+async fn limits_of_other_runs_are_checked_before_each_request() {
     let meter = RunMeter::new(None, Some(Arc::new(Refusing)), prices());
     for expected in [true, false, false] {
         match meter.reserve(&quote(0, Some(1_000))).await {
@@ -273,7 +273,7 @@ async fn model_without_output_is_silent_after_five_responses_in_a_row() {
 }
 
 #[tokio::test]
-async fn refused_request_is_no_response_without_output() {
+async fn refused_request_does_not_count_as_response_without_output() {
     let meter = RunMeter::new(None, None, prices());
     for _ in 0..=MOST_EMPTY {
         let (mut call, _) = meter.reserve(&quote(10, Some(1_000))).await.expect("no limit");

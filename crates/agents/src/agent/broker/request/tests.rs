@@ -92,7 +92,7 @@ fn features(path: &str, body: &Value, allowed: &[&str]) -> Result<(), String> {
 }
 
 #[test]
-fn work_of_the_provider_is_refused_unless_named() {
+fn provider_side_tools_are_refused_unless_configured() {
     let tool = |kind: &str| json!({ "model": "m", "tools": [{ "type": kind, "name": "x" }] });
     let part = |part: Value| json!({ "model": "m", "messages": [{ "role": "user", "content": [part] }] });
     let gemini = "/v1beta/models/m:generateContent";
@@ -179,7 +179,7 @@ fn work_of_the_provider_is_refused_unless_named() {
     ] {
         let why = features(path, &body, &[]).expect_err(name);
         assert!(why.contains(&format!("`{name}`")), "{name}: {why}");
-        // Named twice: by the field, and as what it contains.
+        // Named twice: by the field and by its content.
         let all = [name, "files"];
         assert_eq!(features(path, &body, &all), Ok(()), "{name}");
         assert!(features(path, &body, &["another"]).is_err(), "{name}");

@@ -47,10 +47,7 @@ fn files_are_shown_created_and_changed() {
     let made = place.edit(json!({"command": "create", "path": "new/deep/b.txt", "file_text": "x\ny"})).unwrap();
     assert_eq!((made.as_str(), place.read("new/deep/b.txt").as_str()), ("new/deep/b.txt is made (2 lines).", "x\ny"));
     let again = place.edit(json!({"command": "create", "path": "new/deep/b.txt", "file_text": ""})).unwrap();
-    assert_eq!(
-        (again.as_str(), place.read("new/deep/b.txt").as_str()),
-        ("new/deep/b.txt is written anew (0 lines).", "")
-    );
+    assert_eq!((again.as_str(), place.read("new/deep/b.txt").as_str()), ("new/deep/b.txt is replaced (0 lines).", ""));
 
     fs::set_permissions(&full, fs::Permissions::from_mode(0o750)).unwrap();
     let answer = place
@@ -138,7 +135,7 @@ fn paths_outside_of_the_tree_are_refused() {
     }
     for path in ["src", "."] {
         let said = place.edit(json!({"command": "create", "path": path, "file_text": "x"})).unwrap_err();
-        assert!(said.contains("not a regular file") || said.contains("the path of a file is needed"), "{path}: {said}");
+        assert!(said.contains("not a regular file") || said.contains("expected the path of a file"), "{path}: {said}");
     }
     // Hard links to other files are not written through.
     place.edit(json!({"command": "create", "path": "hard.txt", "file_text": "mine"})).unwrap();

@@ -224,7 +224,7 @@ fn from_block(text: &str) -> Result<(Vec<Check>, StatedFacts), CriteriaError> {
             };
             (entries, task.map(stated).transpose()?.unwrap_or_default())
         }
-        _ => return Err(CriteriaError::Block("it must be `checks:` with a list, or a command a line".to_owned())),
+        _ => return Err(CriteriaError::Block("expected `checks:` with a list, or one command per line".to_owned())),
     };
     if entries.len() > MAX_CHECKS {
         return Err(CriteriaError::TooMany(entries.len()));

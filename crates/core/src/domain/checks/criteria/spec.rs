@@ -54,7 +54,7 @@ fn from_map(map: &Map<String, Value>, source: CheckSource) -> Result<Check, Crit
     let any_exit = match map.get("any_exit") {
         None | Some(Value::Null) => None,
         Some(value) => {
-            Some(value.as_bool().ok_or_else(|| invalid(format!("`any_exit` is true or false, not {value}")))?)
+            Some(value.as_bool().ok_or_else(|| invalid(format!("`any_exit` must be true or false, not {value}")))?)
         }
     };
     let pattern = text(map, "pattern");
@@ -75,7 +75,7 @@ fn from_map(map: &Map<String, Value>, source: CheckSource) -> Result<Check, Crit
         ("count", ..) => return Err(invalid("`count` needs `pattern`, and `at_least` or `at_most`".to_owned())),
         _ => {
             return Err(invalid(format!(
-                "`{kind}` is no kind of check; there are exit_code, empty_output, coverage and count"
+                "`{kind}` is not a kind of check; use exit_code, empty_output, coverage or count"
             )));
         }
     };

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn failing_tests_are_evidence_against_exit_code_of_any_command() {
+    fn failing_tests_contradict_the_exit_code_of_any_command() {
         let one = "exit code 0, but the output reports 1 failed test";
         for command in
             ["make all", "pytest | tee log", "cd app && npm test || exit 1", "./ci.sh || { echo no; exit 2; }"]
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn only_run_that_was_cut_is_evidence_against_exit_code() {
+    fn only_an_incomplete_run_contradicts_the_exit_code() {
         let early = "exit code 0, but a test run ended before its summary";
         assert_eq!(why("npm test", &cut(None)), early);
         assert_eq!(why("make all", &cut(Some(TestCounts { passing: 3, ..TestCounts::default() }))), early);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_report_of_known_runner_is_evidence_against_exit_code() {
+    fn missing_report_of_known_runner_contradicts_the_exit_code() {
         let silent = "exit code 0, but the output reports no tests";
         let known = [
             "python3 -m unittest",

@@ -114,7 +114,7 @@ fn invalid_block_reports_problem() {
         ("```ralph\nchecks:\n  - {command: x, timeout: soon}\n```", "`timeout` must be"),
         ("```ralph\nchecks:\n  - {command: x, timeout: 0}\n```", "between 1 s"),
         ("```ralph\nchecks:\n  - {command: x, counts: '(\\d+)'}\n```", "needs a group `(?P<passed>"),
-        ("```ralph\nchecks:\n  - {command: x, junit: ../r.xml}\n```", "a path from the top of the tree"),
+        ("```ralph\nchecks:\n  - {command: x, junit: ../r.xml}\n```", "a path from the root of the tree"),
         ("```ralph\nchecks:\n  - {command: x, junit: 'r[.xml'}\n```", "`junit`: not a pattern"),
         (&many, "at most 20"),
     ];

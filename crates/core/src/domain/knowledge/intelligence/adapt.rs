@@ -152,8 +152,8 @@ const NARROWER: [(&str, &str); 12] = [
     ("go test", "run one test alone with `go test ./PACKAGE -run NAME`"),
     ("tsc", "fix the first error of each file first; many later ones follow from it"),
     ("mypy", "fix the first error of each file first; many later ones follow from it"),
-    ("eslint", "let `eslint --fix` fix what it can, then read what is left"),
-    ("ruff", "let `ruff check --fix` fix what it can, then read what is left"),
+    ("eslint", "let `eslint --fix` fix simple cases, then read the others"),
+    ("ruff", "let `ruff check --fix` fix simple cases, then read the others"),
     ("mvn", "run one test alone with `mvn -q test -Dtest=NAME`"),
 ];
 

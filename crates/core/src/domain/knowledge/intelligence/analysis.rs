@@ -49,7 +49,7 @@ fn facts(current: &Loop) -> String {
     let mut out = format!("Iteration {iteration}, phase {phase}.\n");
     let budget = assessment.budget_used * 100.0;
     let progress = assessment.progress * 100.0;
-    out.push_str(&format!("Completion as measured {progress:.0} %. Budget used {budget:.0} %.\n"));
+    out.push_str(&format!("Measured completion: {progress:.0} %. Used budget: {budget:.0} %.\n"));
     if let Some(change) = assessment.last_change {
         out.push_str(&format!("Files changed by the last iteration: {}.\n", change.files));
     }
@@ -118,7 +118,7 @@ impl AssistantJob for Analysis {
     fn checked(&self, answer: GeneratedPrompt) -> Result<GeneratedPrompt, Failure> {
         match ModelAdvice::of(&answer) {
             Some(_) => Ok(answer),
-            None => Err(Failure::new("nothing of it can be used: `prompt` has to say what to do, within the rules")),
+            None => Err(Failure::new("it is unusable: `prompt` must give instructions within the rules")),
         }
     }
 }

@@ -94,7 +94,7 @@ fn start_if_better(current: &Loop, selected: &SelectedState, all: &[StateCandida
 fn broken(record: &Record, most_passing: f64) -> Vec<String> {
     let lost = record.checks.iter().filter(|check| !check.passed && check.baseline == Some(true));
     let mut broke: Vec<String> =
-        lost.map(|check| format!("`{}` held before the first iteration and fails", check.name)).collect();
+        lost.map(|check| format!("`{}` passed before the first iteration and fails now", check.name)).collect();
     if let Some(now) = passing(record).filter(|now| *now < most_passing) {
         broke.push(format!("{now:.0} tests pass, {most_passing:.0} did in an earlier iteration"));
     }

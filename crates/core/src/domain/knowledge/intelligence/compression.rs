@@ -73,7 +73,7 @@ impl AssistantJob for Compression<'_> {
         let allowed_lines = lines.filter(|line| !line.is_empty() && !is_out_of_place(line));
         let context = allowed_lines.collect::<Vec<_>>().join("\n");
         if context.is_empty() {
-            return Err(Failure::new("nothing of `context` can be used: it has to hold facts, and no orders"));
+            return Err(Failure::new("`context` is unusable: it must contain facts and no instructions"));
         }
         let answer = Compressed { context };
         let tokens = self.block(&answer).tokens;

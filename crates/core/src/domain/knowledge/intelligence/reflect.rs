@@ -88,7 +88,7 @@ impl AssistantJob for Reflecting {
             return Err(Failure::new("`next` is empty: name one concrete action"));
         }
         if is_out_of_place(&checked.next) {
-            return Err(Failure::new("`next` asks for what the rules forbid: checks stay as they are"));
+            return Err(Failure::new("`next` requests a change to checks, which the rules forbid"));
         }
         if checked.what_failed.is_empty() && self.failing.is_some() {
             return Err(Failure::new("`what_failed` is empty, and a check failed"));

@@ -16,7 +16,7 @@ const ITEMS: (usize, usize) = (10, 200);
 /// Maximum number of iterations in a question, and maximum length of the text about each, in characters.
 const TOLD: (usize, usize) = (50, 600);
 
-/// Summary of iterations by a model. Changed files and errors are known without it.
+/// Summary of iterations by a model. The service knows changed files and errors without the model.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SummaryAnswer {

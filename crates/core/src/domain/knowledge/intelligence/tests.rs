@@ -14,7 +14,7 @@ use crate::domain::supervision::strategy::Approach;
 use crate::domain::trust::policy::Intelligence;
 
 #[test]
-fn sentences_match_the_situation() {
+fn advice_matches_the_situation() {
     let first = adapt(&fresh(), &[]);
     assert_eq!(
         first,
@@ -79,7 +79,7 @@ fn mostly_failing_tool_is_named() {
 }
 
 #[test]
-fn off_adds_nothing_and_advice_comes_last() {
+fn disabled_intelligence_adds_nothing_and_advice_comes_last() {
     let current = late();
     let model_advice =
         ModelAdvice { advice: "Read src/parse.py first.".into(), focus: vec!["src/parse.py".into()], removed: 0 };

@@ -65,7 +65,7 @@ pub struct IterationFacts {
     pub verified: bool,
     /// Whether the iteration weakened checks. Such an iteration produces no strategy.
     pub tampered: bool,
-    /// Whether the agent's run failed (rate limit, crash). Such an iteration is no evidence about its approach.
+    /// Whether the agent's run failed (rate limit, crash). Such an iteration is not evidence about its approach.
     pub agent_failed: bool,
     /// REDIRECT after the iteration; `None` if there was none.
     pub redirected: Option<RedirectedApproach>,

@@ -39,7 +39,7 @@ impl LearningKind {
     /// All kinds.
     pub const ALL: [Self; 4] = [Self::Strategy, Self::Antipattern, Self::Estimate, Self::Convention];
 
-    /// Returns the name, as in the store.
+    /// Returns the stored name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Strategy => "strategy",
@@ -63,7 +63,7 @@ pub enum LearningState {
 }
 
 impl LearningState {
-    /// Returns the name, as in the store.
+    /// Returns the stored name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Candidate => "candidate",
@@ -316,7 +316,7 @@ impl Learning {
             Content::Strategy { approach, resolution, .. } if resolution.is_empty() => write!(line, "{approach}"),
             Content::Strategy { approach, resolution, .. } => write!(line, "{approach}; {resolution}"),
             Content::Antipattern { pattern, consequence, .. } if consequence == ASKED_FOR => {
-                write!(line, "a maintainer had this changed in a review: {pattern}")
+                write!(line, "a maintainer rejected this in a review: {pattern}")
             }
             Content::Antipattern { pattern, consequence, alternative } => {
                 let _ = write!(line, "avoid: {pattern}");

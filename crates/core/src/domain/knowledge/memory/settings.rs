@@ -12,7 +12,7 @@ config_section! {
         /// Whether loops learn from each other: learnings, and estimates from earlier loops. Otherwise a loop has only the memory of
         /// its own session.
         pub across_loops: bool = true;
-        /// Whether learnings of one repository are used in the other repositories of its owner. What is learned in a private
+        /// Whether learnings of one repository are used in the other repositories of its owner. Learnings of a private
         /// repository is then in the prompts of the others.
         pub share_within_owner: bool = false;
         /// Maximum number of learnings in a prompt.

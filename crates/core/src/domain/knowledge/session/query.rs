@@ -66,7 +66,7 @@ pub struct SessionQuery {
     pub paths: Vec<String>,
     /// Only turns of these backends; globs work.
     pub backends: Vec<String>,
-    /// true: only what failed; false: only what did not.
+    /// true: only failures; false: no failures.
     pub has_error: Option<bool>,
     /// Maximum number of results, 1 to 50; default 10.
     pub limit: Option<u32>,

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_become_one_text_until_something_else_happens() {
+    fn consecutive_output_lines_are_joined_into_one_text() {
         let mut buffer = OutputBuffer::default();
         buffer.add(Timestamp(1), "one");
         buffer.add(Timestamp(2), "two");
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn flood_is_bounded_and_says_how_much_is_missing() {
+    fn output_flood_is_bounded_and_reports_omitted_lines() {
         let mut buffer = OutputBuffer::default();
         (0..100_000).for_each(|n| buffer.add(Timestamp(n), &format!("line {n}")));
         let texts = buffer.take();

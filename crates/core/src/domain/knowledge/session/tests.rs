@@ -65,7 +65,7 @@ fn query_terms_are_extracted() {
 }
 
 #[test]
-fn query_forms_go_from_narrow_to_wide() {
+fn query_forms_are_ordered_from_narrow_to_wide() {
     let expressions = |query: &str| forms(query).into_iter().map(|form| form.expression).collect::<Vec<_>>();
     assert_eq!(expressions("lock file"), ["lock file", "\"lock\" \"file\"", "\"lock\" OR \"file\""]);
     assert_eq!(expressions("a) OR (b"), ["\"a\" \"b\"", "\"a\" OR \"b\""], "what leaves its parentheses is quoted");

@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn events_after_the_end_move_no_line() {
+    fn events_after_the_end_do_not_shift_lines() {
         let mut iteration = iteration("passed\n");
         iteration.ended_at = Some(Timestamp(20_000));
         let before = parts(&iteration, &[turn(1_000, 9_000)], &[event(2_000, EventKind::ToolCall, "Bash", "ls")], None);

@@ -70,7 +70,7 @@ fn red_ci_of_an_unchanged_commit_pauses_until_it_passes() {
 }
 
 #[test]
-fn pause_for_another_reason_is_not_ended_by_ci() {
+fn ci_does_not_end_a_pause_for_another_reason() {
     let mut run = LoopRun::in_state(LoopState::Review);
     run.ci(&["build"], &[]);
     run.command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
@@ -100,7 +100,7 @@ fn failure_shared_with_base_is_only_reported() {
 }
 
 #[test]
-fn red_ci_of_the_commit_that_is_verified_is_worked_on_first() {
+fn red_ci_of_the_verified_commit_starts_an_iteration_before_review() {
     let mut run = LoopRun::in_state(LoopState::Running);
     run.iteration(true).is(LoopState::Running, LoopStep::Verify);
     run.ci(&["build"], &[]).is(LoopState::Running, LoopStep::Verify);

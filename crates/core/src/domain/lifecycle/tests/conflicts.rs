@@ -35,7 +35,7 @@ impl LoopRun {
 }
 
 #[test]
-fn commit_with_markers_is_never_pushed_and_people_get_two_ways_out() {
+fn commit_with_markers_is_never_pushed_and_people_get_two_options() {
     let mut run = LoopRun::conflicting();
     let (head, base) = (run.current.branch.head.clone(), run.current.branch.base.clone());
     run.leaves_markers().is(LoopState::Running, LoopStep::Merge);

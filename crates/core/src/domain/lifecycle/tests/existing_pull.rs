@@ -1,4 +1,4 @@
-//! Loops on existing pull requests: what starts an iteration, what ends the loop, and what stays the author's.
+//! Loops on existing pull requests: starts of iterations, ends of loops, and the author's rights.
 
 use super::ci::failure;
 use super::*;
@@ -42,7 +42,7 @@ impl LoopRun {
 }
 
 #[test]
-fn red_ci_is_repaired_on_the_branch_and_the_pull_request_stays_the_authors() {
+fn red_ci_is_repaired_on_the_branch_without_changing_the_pull_request() {
     let mut run = LoopRun::red();
     assert_eq!((run.current.branch.name.as_str(), run.current.branch.base_branch.as_str()), ("deps/left-pad", "main"));
     assert_eq!(run.current.pull.opened.as_ref().map(|pull| pull.number), Some(Number(42)));
@@ -143,7 +143,7 @@ fn tests_that_the_author_changed_are_accepted_as_found() {
 }
 
 #[test]
-fn commits_of_the_author_meanwhile_are_merged_after_a_resume() {
+fn concurrent_commits_of_the_author_are_merged_after_a_resume() {
     let mut run = LoopRun::red();
     run.checked(false).agent(AgentEnd::Finished).committed(|_| {});
     let (ticket, reason) = (run.current.run.ticket, "moved".to_owned());

@@ -57,7 +57,7 @@ fn flaky_check_at_base_neither_starts_nor_finishes_loop() {
 }
 
 #[test]
-fn check_that_passes_without_any_change_is_no_completion() {
+fn check_that_passes_without_any_change_does_not_complete_the_loop() {
     let mut run = LoopRun::new();
     run.working().without_change().is(LoopState::Running, LoopStep::Check);
     run.checked(true).asks_for_a_steady_check();
@@ -65,14 +65,14 @@ fn check_that_passes_without_any_change_is_no_completion() {
 }
 
 #[test]
-fn commits_without_a_change_of_the_branch_are_no_completion() {
+fn commits_without_a_change_do_not_complete_the_loop() {
     let mut run = LoopRun::new();
     let empty = |change: &mut IterationChange| change.branch_stat = Some(DiffStat::default());
     run.working().agent(AgentEnd::Finished).committed(empty).pushed().checked(true).asks_for_a_steady_check();
 }
 
 #[test]
-fn check_that_passes_without_a_change_is_no_progress() {
+fn check_that_passes_without_a_change_is_not_progress() {
     let two = |first: bool| {
         let second = CheckOutcome { name: "lint".into(), ..report(false).outcomes.remove(0) };
         CheckReport { outcomes: vec![report(first).outcomes.remove(0), second] }
@@ -89,7 +89,7 @@ fn check_that_passes_without_a_change_is_no_progress() {
 }
 
 #[test]
-fn commit_that_fails_once_and_passes_once_in_fresh_checkouts_is_asked_about_once() {
+fn people_are_asked_once_about_a_commit_with_differing_fresh_checkouts() {
     let mut run = LoopRun::new();
     run.working().iteration(true).is(LoopState::Running, LoopStep::Verify);
     run.checked(false).is(LoopState::Running, LoopStep::Agent);
@@ -105,7 +105,7 @@ fn commit_that_fails_once_and_passes_once_in_fresh_checkouts_is_asked_about_once
 }
 
 #[test]
-fn changed_commit_is_judged_anew_after_a_failed_verification() {
+fn changed_commit_is_verified_again_after_a_failed_verification() {
     let mut run = LoopRun::new();
     run.working().iteration(true).reports(flaky(false)).is(LoopState::Running, LoopStep::Agent);
     let guidance = &run.current.iterations[1].guidance;
@@ -140,7 +140,7 @@ fn cheap_decisive_checks_run_twice() {
 }
 
 #[test]
-fn second_runs_identify_flaky_checks() {
+fn repeated_runs_identify_flaky_checks() {
     let of = |report: &CheckReport| (report.outcomes[0].holds, report.outcomes[0].flaky);
     assert_eq!(of(&report(false).run_twice(report(true))), (true, true));
     assert_eq!(of(&report(false).run_twice(report(false))), (false, false));
@@ -183,9 +183,9 @@ fn objection_to_exit_code_needs_earlier_run_that_was_understood() {
     }
 }
 
-/// A check that runs no tests and failed because of another command passes once that command does.
+/// A check without tests that failed because of another command passes when that command passes.
 #[test]
-fn exit_code_decides_about_a_check_that_also_failed_without_tests() {
+fn exit_code_decides_for_a_check_that_also_failed_without_tests() {
     let none = Some(TestCounts { passing: 0, failing: 0, skipped: 0 });
     let some = Some(TestCounts { passing: 1, failing: 0, skipped: 0 });
     let why = "exit code 0, but it ran no tests";

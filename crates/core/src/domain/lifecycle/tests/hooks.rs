@@ -64,7 +64,7 @@ fn agent_waits_for_its_hooks() {
 }
 
 #[test]
-fn objection_before_an_agent_pauses_and_returns_the_iteration() {
+fn objection_before_an_agent_pauses_without_using_an_iteration() {
     for (objection, says) in [(block(), "no license"), (ask(), "May it?"), (broken(), "exit code 1")] {
         let mut run = hooked(&[HookEvent::BeforeAgent]);
         run.current.requests.guidance.clear();

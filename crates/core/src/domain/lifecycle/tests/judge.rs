@@ -153,7 +153,7 @@ fn stuck_loop_is_redirected_then_paused_then_resumed() {
     run.is(LoopState::Paused, LoopStep::Idle);
     assert!(run.escalates("stuck") && !run.has(|e| e.ticket().is_some()), "{:?}", run.effects);
     assert!(run.audit().contains(&AuditEvent::Escalated));
-    // It stays held whatever comes but a person's word, also after a restart.
+    // It stays paused until a person resumes it, also after a restart.
     let stored: Loop = serde_json::from_str(&serde_json::to_string(&run.current).unwrap()).unwrap();
     assert_eq!(stored, run.current);
     run.tell(TimerInput::SlotGranted).is(LoopState::Paused, LoopStep::Idle);
@@ -164,7 +164,7 @@ fn stuck_loop_is_redirected_then_paused_then_resumed() {
     assert!(run.has(|e| matches!(e, Effect::Forge(ForgeEffect::CloseEscalations { .. }))));
     run.working().is(LoopState::Running, LoopStep::Agent);
     assert_eq!(run.next_prompt().guidance[0].text, "Look at the lexer.");
-    // What it was held for is seen: the next iteration does not stop it again.
+    // The cause of the pause counts as seen: the next iteration does not stop it again.
     run.works(counted(4, 6, ERROR)).is(LoopState::Running, LoopStep::Agent);
     assert_eq!(replay(run.log).as_ref(), Some(&run.current));
 }
@@ -250,7 +250,7 @@ fn pause_by_control_asks_person() {
 }
 
 #[test]
-fn repeated_reflection_is_a_signal() {
+fn repeated_reflection_is_a_stuck_signal() {
     let mut run = LoopRun::started();
     for _ in 1..=4 {
         run.works(counted(3, 7, ERROR));
@@ -298,7 +298,7 @@ fn failed_approach_is_not_proposed_again() {
 }
 
 #[test]
-fn coverage_that_any_check_prints_is_measured() {
+fn coverage_printed_by_any_check_is_measured() {
     let mut run = LoopRun::started();
     let mut checks = counted(3, 7, ERROR);
     checks.outcomes[0].coverage = Some(81.5);
@@ -358,7 +358,7 @@ fn effort_scales_run_limits() {
         (course.wall(Duration::from_secs(600)).as_secs(), course.turns(10))
     };
     assert_eq!((all(0.5), all(1.0), all(1.25)), ((300, 5), (600, 10), (750, 13)));
-    // Whatever was stored.
+    // Any stored value.
     assert_eq!((all(-3.0), all(f64::INFINITY), all(f64::NAN)), ((60, 1), (6000, 100), (600, 10)));
 }
 
@@ -452,7 +452,7 @@ fn limit_publishes_best_iteration() {
     assert_eq!(run.current.why, "all 2 iterations are used; the files of iteration 1, the best one, were restored");
     assert!(run.escalates("limit_iterations"));
     assert_eq!(run.current.latest_checks().map(CheckReport::held), Some(1));
-    // What cannot be put back is no reason to throw work away.
+    // A failed restoration must not discard work.
     let mut run = at_limit();
     let ticket = run.current.run.ticket;
     run.tell(LoopInput::Outcome {
@@ -570,7 +570,7 @@ fn blocking_check_comes_first() {
         course.breadth = crate::domain::supervision::control::Breadth::FirstFailure;
     }
     assert_eq!(failing(&run), ["build"]);
-    // A loop of before has no order, and is told in that of its checks.
+    // A loop of an earlier version has no order and is described in the order of its checks.
     let mut stored = serde_json::to_value(&run.current).unwrap();
     stored["supervision"]["course"].as_object_mut().and_then(|course| course.remove("checks")).expect("it was there");
     run.current = serde_json::from_value(stored).unwrap();
@@ -613,7 +613,7 @@ fn run_problem_is_recorded_and_in_next_prompt() {
 }
 
 #[test]
-fn memory_share_extends_history() {
+fn memory_share_extends_the_history_in_the_prompt() {
     let mut run = LoopRun::started();
     for passing in 3..12 {
         run.works(counted(passing, 30 - passing, &format!("error: {}", "x".repeat(passing as usize))));
@@ -802,7 +802,7 @@ fn limit_takes_precedence_over_pause() {
     run.works(counted(2, 8, ERROR)).works(counted(2, 8, ERROR)).works(counted(2, 8, ERROR));
     run.is(LoopState::LimitReached, LoopStep::Idle);
     assert!(run.escalates("limit_iterations"));
-    // With a higher limit the forecast is made anew, and the loop goes on.
+    // With a higher limit the forecast is recomputed, and the loop continues.
     run.command(resume_with(|o| o.max_iterations = Some(IterationLimit::of(20))))
         .working()
         .is(LoopState::Running, LoopStep::Agent);
@@ -995,7 +995,7 @@ fn hopeless_loop_with_outlook_stops_at_limit_and_can_be_resumed() {
     assert_eq!(replay(run.log).as_ref(), Some(&run.current));
 }
 
-/// Also of a loop whose checks are given by a command.
+/// Also for a loop whose checks come from a command.
 #[test]
 fn stated_complexity_selects_the_gains_of_exploration() {
     let early = |complexity: u32| {
@@ -1015,7 +1015,7 @@ fn stated_complexity_selects_the_gains_of_exploration() {
 
 /// The text of an issue whose author may not write states neither facts nor an estimate.
 #[test]
-fn facts_in_the_issue_of_an_outsider_are_not_stated() {
+fn facts_in_an_outsiders_issue_are_ignored() {
     let stated = |author_trusted: bool| {
         let mut run = LoopRun::with(|start| {
             start.task.author_trusted = author_trusted;
@@ -1034,7 +1034,7 @@ fn facts_in_the_issue_of_an_outsider_are_not_stated() {
 }
 
 #[test]
-fn switched_off_control_keeps_its_figures_and_advises_nothing() {
+fn disabled_control_records_values_without_advice() {
     let run = stopped_under(json!({
         "control": { "enabled": false, "auto_intervene": true },
         "oversight": { "stuck": { "enabled": false }, "resource_burn": { "enabled": false } },
@@ -1128,7 +1128,7 @@ fn people_are_notified_once_at_each_part_of_the_budget() {
         "{:?}",
         status.notes
     );
-    // Time counts as well, and a loop that does not run tells nothing.
+    // Time counts as well, and a loop that does not run reports nothing.
     let mut run = LoopRun::with(|_| {});
     run.tell(TimerInput::SlotGranted).prepared(|_| {});
     run.now = run.now.plus_ms(run.current.limits.time_ms * 3 / 4);
@@ -1141,7 +1141,7 @@ fn people_are_notified_once_at_each_part_of_the_budget() {
 }
 
 #[test]
-fn figure_of_an_embedding_model_reaches_the_record() {
+fn similarity_from_the_embedding_model_reaches_the_record() {
     let similarity = |cosine: Option<f64>| {
         let mut run = LoopRun::new();
         run.working()

@@ -73,7 +73,7 @@ fn forge_is_asked_once_ci_of_the_ready_pull_request_has_passed() {
 }
 
 #[test]
-fn commit_without_ci_waits_for_ci_to_begin() {
+fn commit_without_ci_waits_for_ci_to_start() {
     let mut run = LoopRun::in_state(LoopState::Review);
     run.command(merge(true)).reads_ci(0, 0);
     assert!(!run.asks_to_merge());
@@ -83,7 +83,7 @@ fn commit_without_ci_waits_for_ci_to_begin() {
 }
 
 #[test]
-fn checks_of_other_services_do_not_stand_for_ci() {
+fn checks_of_other_services_do_not_replace_ci() {
     let mut run = LoopRun::in_state(LoopState::Review);
     run.command(merge(true));
     let progress =
@@ -97,7 +97,7 @@ fn checks_of_other_services_do_not_stand_for_ci() {
     assert_eq!(
         run.replied(),
         "CI passed, but these jobs never ran (skipped or neutral): `test`. These have not started within the wait for CI: \
-         `build`. The merge was requested all the same; `/ralph merge-when-ready off` withdraws it."
+         `build`. The merge was requested anyway; `/ralph merge-when-ready off` withdraws it."
     );
     let mut run = LoopRun::in_state(LoopState::Review);
     run.command(merge(true)).reads_ci(1, 0);
@@ -105,7 +105,7 @@ fn checks_of_other_services_do_not_stand_for_ci() {
 }
 
 #[test]
-fn wish_of_a_running_loop_counts_from_its_review() {
+fn wait_for_ci_starts_at_the_review_of_a_running_loop() {
     let mut run = LoopRun::in_state(LoopState::Running);
     run.command(merge(true));
     assert!(!run.has(|effect| matches!(effect, Effect::Forge(ForgeEffect::Inspect { .. }))));
@@ -204,7 +204,7 @@ fn merged_pull_request_withdraws_nothing() {
 }
 
 #[test]
-fn forge_that_may_forget_is_asked_again_while_ci_is_green() {
+fn merge_request_is_repeated_on_forges_that_may_lose_it() {
     let mut run = LoopRun::in_state(LoopState::Review);
     run.command(merge(true)).reads_ci(1, 0).merge_answered(MergeAnswer::MayForget);
     assert!(run.current.pull.merge_wish.as_ref().is_some_and(|wish| wish.accepted));

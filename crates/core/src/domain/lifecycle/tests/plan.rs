@@ -92,7 +92,7 @@ fn planning() -> LoopRun {
 }
 
 #[test]
-fn plan_is_made_posted_approved_and_carried_out() {
+fn plan_is_made_posted_approved_and_implemented() {
     let mut run = planning();
     assert!(run.makes_plan() && !run.implements());
     let asked = prompt::view(&run.current, "n", "r");
@@ -144,7 +144,7 @@ fn label_and_policies_ask_for_a_plan() {
     let mut file = LoopRun::new();
     let required = |tree: &mut PreparedTree| tree.policy.plan = PlanPolicy::Required;
     file.tell(TimerInput::SlotGranted).prepared(required).checked(false).is(LoopState::Running, LoopStep::Plan);
-    // A file that requires plans later does not stop what has begun.
+    // A file that requires plans later does not stop a started loop.
     let mut begun = LoopRun::new();
     begun.working().iteration(false).command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
     begun.command(resume()).tell(TimerInput::SlotGranted).prepared(required).is(LoopState::Running, LoopStep::Agent);
@@ -159,7 +159,7 @@ fn label_and_policies_ask_for_a_plan() {
 }
 
 #[test]
-fn another_hash_approves_nothing() {
+fn approval_with_another_hash_is_rejected() {
     let mut run = planning();
     run.planned(sample());
     let hash = run.hash().expect("a plan");
@@ -182,7 +182,7 @@ fn another_hash_approves_nothing() {
     let newer = run.hash().expect("a plan");
     assert_eq!(run.posted(), [("plan/2", newer.as_str())]);
     run.command(approve(Some(&hash), "")).is(LoopState::NeedsApproval, LoopStep::Idle);
-    // Whoever names none may have read the first one only.
+    // A person who names no hash may have read only the first plan.
     run.command(approve(None, "")).is(LoopState::NeedsApproval, LoopStep::Idle);
     assert!(run.reasons.join(" ").contains("more than one plan"), "{:?}", run.reasons);
     run.command(approve(Some(&newer.to_uppercase()), "")).is(LoopState::Queued, LoopStep::Idle);
@@ -339,7 +339,7 @@ fn hidden_text_of_a_plan_reaches_neither_people_nor_the_agent() {
 }
 
 #[test]
-fn loop_stored_without_planning_has_none() {
+fn loop_stored_without_planning_has_no_plan() {
     let mut run = LoopRun::new();
     run.working();
     let mut stored = serde_json::to_value(&run.current).expect("JSON");
@@ -405,14 +405,14 @@ fn plan_without_a_reply_is_notified_and_reminded_once() {
 }
 
 #[test]
-fn planning_that_was_stored_without_reminders_is_read() {
+fn stored_planning_without_reminders_is_read() {
     let planning: Planning = serde_json::from_value(serde_json::json!({"wishes": [], "failed": 1})).expect("read");
     assert_eq!((planning.notified, planning.reminded), (0, 0));
 }
 
 /// A stated security-sensitive task begins with a plan, has half of the iterations, and keeps no change of a protected path.
 #[test]
-fn task_that_asks_for_care_has_tighter_limits() {
+fn careful_task_has_tighter_limits() {
     let start = |facts: &str, max_iterations: Option<u32>| {
         let mut run = LoopRun::with(|start| {
             start.task.author_trusted = true;

@@ -78,7 +78,7 @@ fn tried_commands_are_listed_with_their_results() {
 }
 
 #[test]
-fn number_accepts_its_proposal_also_after_a_restart() {
+fn proposal_is_accepted_by_number_after_a_restart() {
     let mut run = proposed();
     let stored = serde_json::to_string(&run.current).expect("it serializes");
     run.current = serde_json::from_str(&stored).expect("it deserializes");
@@ -103,7 +103,7 @@ fn proposal_that_passes_at_the_base_does_not_close_the_loop() {
 }
 
 #[test]
-fn number_without_a_proposal_is_rejected() {
+fn check_number_without_a_proposal_is_rejected() {
     for (mut run, number, reason) in [
         (proposed(), "4", "There is no proposed check 4; the list has the numbers 1 to 3."),
         (proposed(), "0", "There is no proposed check 0; the list has the numbers 1 to 3."),

@@ -1,4 +1,4 @@
-//! Refused pushes: the ones that pause the loop, and the ones whose commits are removed.
+//! Refused pushes: pauses of the loop, and removed commits.
 
 use super::*;
 use crate::domain::loops::{PushRefusal, SecretLocation};
@@ -19,7 +19,7 @@ impl LoopRun {
 }
 
 #[test]
-fn refusal_that_people_can_lift_pauses_and_is_pushed_again() {
+fn push_refused_by_a_rule_pauses_and_is_repeated_after_resume() {
     let large = PushRefusal::TooLarge { files: vec!["big.bin".into()] };
     for (refusal, cause) in [
         (PushRefusal::Ruleset { rules: Vec::new() }, "push_refused"),
@@ -43,7 +43,7 @@ fn refusal_that_people_can_lift_pauses_and_is_pushed_again() {
 }
 
 #[test]
-fn commit_with_a_secret_is_taken_back_twice_before_people_are_asked() {
+fn commit_with_a_secret_is_removed_twice_before_the_loop_pauses() {
     let mut run = LoopRun::in_state(LoopState::Running);
     for _ in 0..2 {
         run.agent(AgentEnd::Finished).committed(|_| {}).push_refused(secret()).is(LoopState::Queued, LoopStep::Idle);

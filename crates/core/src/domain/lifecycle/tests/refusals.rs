@@ -46,7 +46,7 @@ fn completed_change_is_no_longer_reported() {
 }
 
 #[test]
-fn resume_in_review_makes_the_refused_changes_again() {
+fn resume_in_review_repeats_the_refused_changes() {
     let mut run = LoopRun::in_state(LoopState::Review);
     run.change_refused(ForgeChange::ReadyPull, "no").change_refused(ForgeChange::StateLabel, "no");
     run.command(resume());

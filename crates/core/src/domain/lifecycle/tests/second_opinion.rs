@@ -88,7 +88,7 @@ fn sound_work_is_handed_over_with_its_findings() {
 }
 
 #[test]
-fn missing_opinion_is_a_reason_and_never_a_stop() {
+fn missing_second_opinion_is_reported_and_does_not_stop_the_loop() {
     let mut run = read_by_another(|_| {});
     run.opinion(OpinionEnd::Missing("judge: rate limit".into())).is(LoopState::Review, LoopStep::Idle);
     assert_eq!(run.audited(), ["no second opinion: judge: rate limit"]);
@@ -122,7 +122,7 @@ fn lost_run_is_repeated_once() {
 }
 
 #[test]
-fn late_and_foreign_opinions_change_only_the_account() {
+fn late_and_foreign_opinions_change_only_the_cost() {
     let mut run = read_by_another(|_| {});
     let commit = run.current.branch.head.clone().expect("a head");
     let foreign = OpinionRun::free(sha(77), "judge", answer(OpinionVerdict::Changes, &["x"]));
@@ -195,7 +195,7 @@ fn unavailable_agent_after_an_opinion_hands_over_the_verified_work() {
 }
 
 #[test]
-fn limit_after_a_persons_request_stays_a_limit() {
+fn limit_during_requested_guidance_is_reported_as_limit() {
     let mut run = read_by_another(|start| start.policy.limits.iterations = IterationLimit::of(2));
     run.opinion(answer(OpinionVerdict::Changes, &["x"])).command(guide("also y"));
     run.iteration(false).is(LoopState::Running, LoopStep::Restore);
@@ -209,7 +209,7 @@ fn limit_after_a_persons_request_stays_a_limit() {
 }
 
 #[test]
-fn time_limit_during_an_opinion_hands_over() {
+fn time_limit_during_an_opinion_hands_over_the_verified_work() {
     let mut run = read_by_another(|_| {});
     run.now = run.now.plus_ms(run.current.limits.time_ms);
     run.tell(TimerInput::TimerDue { timer: TimerKind::Deadline }).is(LoopState::Review, LoopStep::Idle);

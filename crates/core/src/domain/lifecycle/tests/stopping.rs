@@ -63,7 +63,7 @@ impl LoopRun {
 }
 
 #[test]
-fn every_stop_puts_best_iteration_back() {
+fn every_stop_restores_the_best_iteration() {
     type Stop = fn(&mut LoopRun);
     let stops: [(Stop, LoopState); 7] = [
         (|run| _ = run.command(pause_now()), LoopState::Paused),
@@ -103,7 +103,7 @@ fn every_stop_puts_best_iteration_back() {
 }
 
 #[test]
-fn state_before_first_iteration_is_put_back_if_it_was_better() {
+fn state_before_first_iteration_is_restored_if_it_was_better() {
     let mut run = LoopRun::with(|start| start.policy.limits.iterations = IterationLimit::of(1));
     run.tell(TimerInput::SlotGranted).prepared(|_| {});
     run.tell(LoopInput::Outcome {
@@ -120,7 +120,7 @@ fn state_before_first_iteration_is_put_back_if_it_was_better() {
     assert!(run.current.why.contains(words), "{}", run.current.why);
     assert_eq!(replay(run.log).as_ref(), Some(&run.current));
 
-    // Work that is no better, but no worse either, is left.
+    // Work that is neither better nor worse is kept.
     let mut run = LoopRun::with(|start| start.policy.limits.iterations = IterationLimit::of(1));
     run.tell(TimerInput::SlotGranted).prepared(|_| {});
     run.tell(LoopInput::Outcome {
@@ -177,7 +177,7 @@ fn objected(event: HookEvent, objection: HookObjection) -> LoopRun {
 }
 
 #[test]
-fn pause_by_a_hook_puts_best_back() {
+fn pause_by_a_hook_restores_the_best_iteration() {
     let hook = || "gate".to_owned();
     let ask = || HookObjection::Ask { hook: hook(), question: "May it?".into() };
     let broken = || HookObjection::Broken { hook: hook(), problem: "exit code 1".into() };
@@ -213,12 +213,12 @@ fn pause_by_a_hook_puts_best_back() {
 }
 
 #[test]
-fn pause_after_iteration_puts_best_back() {
+fn pause_after_iteration_restores_the_best_iteration() {
     let mut run = LoopRun::worsened();
     run.command(LoopCommand::Pause(command::Pause { now: false, reason: "lunch".into() })).measured(0);
     run.restored().is(LoopState::Paused, LoopStep::Idle);
     assert!(run.current.why.contains("lunch"), "{}", run.current.why);
-    // The work goes on from the best state, and stopping again restores nothing.
+    // Work continues from the best state, and stopping again restores nothing.
     run.command(resume()).working().is(LoopState::Running, LoopStep::Agent);
     run.command(pause_now()).is(LoopState::Paused, LoopStep::Idle);
 }
@@ -233,12 +233,12 @@ fn best_or_unmeasured_work_is_left_alone_by_pause() {
 }
 
 #[test]
-fn later_stop_wins_while_files_are_put_back() {
+fn later_stop_overrides_the_first_during_restoration() {
     let mut run = LoopRun::worsened();
     run.command(pause_now()).command(abort()).restored().is(LoopState::Aborted, LoopStep::Idle);
     let mut run = LoopRun::worsened();
     run.command(abort()).command(pause_now()).restored().is(LoopState::Aborted, LoopStep::Idle);
-    // Whoever ends it twice does not wait.
+    // A second request to end it does not wait.
     let mut run = LoopRun::worsened();
     run.command(abort()).command(abort()).is(LoopState::Aborted, LoopStep::Idle);
 }
@@ -324,14 +324,14 @@ fn commit_that_fails_its_second_verification_is_not_preferred() {
 }
 
 #[test]
-fn iterations_before_a_merge_are_not_put_back() {
+fn iterations_before_a_merge_are_not_restored() {
     let mut run = LoopRun::worsened();
     run.current.iterations[1].merged = true;
     run.command(pause_now()).is(LoopState::Paused, LoopStep::Idle);
 }
 
 #[test]
-fn stops_stored_before_are_readable() {
+fn stops_stored_by_older_versions_are_readable() {
     let old = r#"{"iteration":1,"then":{"limit":{"which":"time","why":"its time is spent"}}}"#;
     let read: StopAfterRestore = serde_json::from_str(old).expect("readable");
     assert_eq!((read.then.why(), read.restored), ("its time is spent", false));
@@ -341,7 +341,7 @@ fn stops_stored_before_are_readable() {
 proptest! {
     #![proptest_config(test_support::cases(400))]
     #[test]
-    fn no_loop_stops_below_its_best(
+    fn stopped_loop_has_its_best_state(
         start in (0usize..12).prop_filter("all checks pass", |result| result % 3 < 2),
         inputs in prop::collection::vec((any_input(), any::<bool>(), 0usize..12), 1..100)
     ) {
@@ -360,7 +360,7 @@ proptest! {
             if of_agent && run.current.run.step != LoopStep::Agent {
                 continue;
             }
-            // What could not be put back or pushed is left, and so is what others pushed.
+            // Work that could not be restored or pushed is kept, and so are commits of others.
             // A push that the filter blocks could not send the best state either: it is on the same commits.
             let cut_off = matches!(input, LoopInput::Outcome { outcome: WorkOutcome::WorkFailed { .. }, .. } | LoopInput::Outcome { outcome: WorkOutcome::PushRejected { .. }, .. } | LoopInput::Outcome { outcome: WorkOutcome::PushBlocked { .. }, .. } | LoopInput::Forge(ForgeInput::AuthorityLost { .. }));
             let discards = matches!(&input, LoopInput::Command(CommandInput::Given { command: LoopCommand::Retry(_) | LoopCommand::Abort(_), .. }));
@@ -400,7 +400,7 @@ proptest! {
 fn loop_waits_for_its_repository_without_a_slot() {
     let unavailable = |run: &LoopRun| LoopInput::Outcome {
         ticket: run.current.run.ticket,
-        outcome: WorkOutcome::RepositoryUnavailable { why: "acme/app is archived and takes no changes".into() },
+        outcome: WorkOutcome::RepositoryUnavailable { why: "acme/app is archived and accepts no changes".into() },
     };
     let warned = |run: &LoopRun| {
         run.has(|e| matches!(e, Effect::Channel(ChannelEffect::Warn { notice }) if notice.cause == "repository"))

@@ -122,7 +122,7 @@ fn inapplicable_suggestions_are_left_to_agent() {
 }
 
 #[test]
-fn suggestion_that_came_meanwhile_is_applied_next() {
+fn suggestion_during_an_application_is_applied_next() {
     let mut run = LoopRun::in_state(LoopState::Review);
     run.suggests(&[7], &[]).working().suggests(&[8], &[]).applied(&[7], &[]);
     assert_eq!(run.current.requests.suggestions.len(), 1);
@@ -142,7 +142,7 @@ fn suggestion_during_a_run_waits_for_its_end() {
 }
 
 #[test]
-fn review_that_was_stored_without_suggestions_is_read() {
+fn stored_review_without_suggestions_is_read() {
     let stored = serde_json::json!({"input": "reviewed", "by": user("maja"), "items": []});
     assert!(matches!(
         serde_json::from_value(stored),

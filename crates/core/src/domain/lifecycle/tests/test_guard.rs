@@ -75,7 +75,7 @@ impl LoopRun {
 }
 
 #[test]
-fn finding_of_earlier_iteration_keeps_loop_from_review() {
+fn finding_of_earlier_iteration_prevents_review() {
     let mut run = LoopRun::new();
     let lost = [weakened("tests/a.py")];
     run.working().commits(&lost, false).is(LoopState::Running, LoopStep::Agent);
@@ -102,7 +102,7 @@ fn finding_of_earlier_iteration_keeps_loop_from_review() {
 }
 
 #[test]
-fn agent_that_puts_tests_back_reaches_review() {
+fn agent_that_restores_tests_reaches_review() {
     let mut run = LoopRun::new();
     run.working().finishes(&[weakened("tests/a.py")]).is(LoopState::Running, LoopStep::Agent);
     run.finishes(&[]).is(LoopState::Review, LoopStep::Idle);
@@ -116,7 +116,7 @@ fn iterations_before_the_question_are_configurable() {
 }
 
 #[test]
-fn exhausted_limit_with_open_finding_is_no_review() {
+fn exhausted_limit_with_open_finding_prevents_review() {
     let mut run = LoopRun::with(|start| start.policy.limits.iterations = IterationLimit::of(1));
     run.working().finishes(&[weakened("tests/a.py")]).is(LoopState::LimitReached, LoopStep::Idle);
     assert!(run.current.why.contains("the tests in `tests/a.py` are weaker than before"), "{}", run.current.why);
@@ -145,7 +145,7 @@ fn acceptance_ends_question_and_names_maintainer() {
 }
 
 #[test]
-fn acceptance_covers_only_findings_as_they_were() {
+fn acceptance_covers_only_unchanged_findings() {
     let mut run = LoopRun::new();
     let mut lost = weakened("tests/a.py");
     run.working().finishes(std::slice::from_ref(&lost)).command(accept(&[]));
@@ -178,7 +178,7 @@ fn acceptance_without_finding_is_rejected() {
 }
 
 #[test]
-fn checks_that_need_changed_tests_are_asked_about_early() {
+fn checks_that_need_changed_tests_need_an_early_decision() {
     let mut run = LoopRun::new();
     run.working().commits(&[], true).verified(&[], base_tests(false, "1")).is(LoopState::Running, LoopStep::Agent);
     let prompt = run.prompt();
@@ -222,7 +222,7 @@ fn hard_coded_answers_are_reported_once_before_a_question() {
 }
 
 #[test]
-fn findings_that_a_person_pushed_are_left_to_people() {
+fn findings_pushed_by_a_person_are_left_to_people() {
     let mut run = LoopRun::new();
     let theirs = BranchFinding { pushed: true, ..weakened("tests/a.py") };
     run.working().commits(std::slice::from_ref(&theirs), false).is(LoopState::Running, LoopStep::Agent);
@@ -284,7 +284,7 @@ fn check_that_succeeds_without_the_tests_of_the_base_is_a_finding() {
 }
 
 #[test]
-fn changes_that_the_task_may_ask_for_are_asked_about_instead_of_undone() {
+fn changes_that_the_task_may_require_need_a_decision_instead_of_a_revert() {
     let configured = BranchFinding {
         found: TamperFinding::new(".eslintrc.json", TamperKind::CheckConfigEdited, "rules"),
         ..weakened("")
@@ -349,7 +349,7 @@ fn tests_are_counted_at_the_base_that_was_merged_or_worked_on() {
     verified(&mut run, counted(20, 0), Some(counted(20, 0)));
     run.is(LoopState::Review, LoopStep::Idle);
 
-    // Checks that are named when the branch has work in it are not those of the base.
+    // Checks that are added after the first work are not measured at the base.
     let mut run = LoopRun::in_state(LoopState::Paused);
     run.command(resume())
         .resumed()
@@ -369,7 +369,7 @@ fn tests_are_counted_at_the_base_that_was_merged_or_worked_on() {
 }
 
 #[test]
-fn falling_test_count_is_finding() {
+fn falling_test_count_is_a_finding() {
     let started = || {
         let mut run = LoopRun::new();
         run.tell(TimerInput::SlotGranted).prepared(|_| {});
@@ -550,7 +550,7 @@ fn ran(report: &CheckReport) -> Option<u64> {
 proptest! {
     #![proptest_config(test_support::cases(150))]
     #[test]
-    fn no_sequence_with_open_finding_reaches_review(
+    fn open_finding_prevents_review_in_any_sequence(
         baseline in any_report(0.0),
         events in prop::collection::vec(any_event(), 1..60)
     ) {
@@ -620,7 +620,7 @@ fn without(new: &[bool], outcome: CheckOutcome) -> Option<BaseTestsRun> {
 }
 
 #[test]
-fn checks_that_need_new_tests_are_asked_about() {
+fn checks_that_need_new_tests_need_a_decision() {
     let mut run = LoopRun::new();
     let failing = report(false).outcomes.remove(0);
     run.working().commits(&[], true).verified(&[], without(&[true, false], failing));
@@ -646,7 +646,7 @@ fn tests_in_program_files_are_named() {
 }
 
 #[test]
-fn tests_that_could_not_be_judged_are_asked_about() {
+fn tests_that_could_not_be_judged_need_a_decision() {
     let mut run = LoopRun::new();
     let found = TamperFinding::new("src/a.rs", TamperKind::TestsNotJudged, "doctest `add`: its item no longer exists");
     let finding = BranchFinding { found, mark: "1".into(), pushed: false };
@@ -662,7 +662,7 @@ fn tests_that_could_not_be_judged_are_asked_about() {
 }
 
 #[test]
-fn number_that_only_new_tests_raise_is_no_finding() {
+fn test_count_raised_only_by_new_tests_is_not_a_finding() {
     let number = CheckOutcome { measured: Some(70.0), exit_code: Some(0), ..report(false).outcomes.remove(0) };
     let tests = |passing, failing| Some(TestCounts { passing, failing, skipped: 0 });
     let covered = CheckOutcome { coverage: Some(70.0), exit_code: Some(1), tests: tests(5, 0), ..number.clone() };
@@ -687,7 +687,7 @@ fn number_that_only_new_tests_raise_is_no_finding() {
 }
 
 #[test]
-fn tests_that_are_written_while_checks_run_keep_the_loop_from_review() {
+fn tests_written_while_checks_run_prevent_review() {
     let written = |digest: &str| {
         let file = RewrittenFile { path: "tests/a.py".into(), digest: digest.into() };
         Box::new(TestEvidence { rewritten: vec![file], ..TestEvidence::default() })
@@ -739,7 +739,7 @@ fn accepted_change_counts_from_the_commit_that_the_person_saw() {
     assert_eq!((run.current.checks.guard.accepted.len(), version(&run, "tests/a.py")), (1, None));
 }
 
-/// The run with the base's tests has passed, so the text of the change vetoes nothing.
+/// The run with the base's tests has passed, so the text of the change does not block.
 #[test]
 fn changed_tests_are_reported_to_agent_and_reviewer_without_blocking() {
     let found = TamperFinding::new("tests/a.py", TamperKind::TestsChanged, "+0 -1");

@@ -55,7 +55,7 @@ fn daily_budget_wait_mentions_no_account() {
     assert!(run.current.why.contains("budget for the day") && run.current.why.contains("UTC"), "{}", run.current.why);
     assert_eq!((run.current.spent.iterations, run.current.iterations.len()), (0, 0));
     run.awake(midnight).is(LoopState::Running, LoopStep::Agent);
-    // The next day it is gone again before anything ran: part of the same wait.
+    // The next day the budget is spent again before anything ran: part of the same wait.
     let next = run.after(24 * HOUR_MS);
     run.out_of_money(Some(next)).is(LoopState::Waiting, LoopStep::Idle);
     assert_eq!(run.told(), None);
@@ -63,11 +63,11 @@ fn daily_budget_wait_mentions_no_account() {
     assert_eq!(run.current.run.wait, None);
     run.out_of_money(Some(run.after(HOUR_MS)));
     assert_eq!(run.told(), Some(None), "another wait");
-    // The loop's own money does not come back by itself.
+    // The loop's own budget does not renew itself.
     let mut run = LoopRun::in_state(LoopState::Running);
     run.out_of_money(None).is(LoopState::LimitReached, LoopStep::Idle);
     assert!(run.escalates("limit_money"));
-    // What an older version stored says nothing of a moment.
+    // A wait stored by an older version has no start time.
     let old: AgentEnd = serde_json::from_str(r#"{"end":"no_money","reason":"x"}"#).expect("readable");
     assert_eq!(old, AgentEnd::NoMoney { reason: "x".into(), until: None });
 }
@@ -106,7 +106,7 @@ fn requester_is_notified_of_long_wait_once() {
     run.command(resume()).working();
     run.limited(run.after(2 * HOUR_MS));
     assert_eq!(run.told(), Some(Some("maja")), "a person looked, and it waits once more");
-    // A wait for money after one for a backend is another wait; nobody is called for it.
+    // A wait for money after a wait for a backend is a new wait, without a notification.
     run.awake(run.after(2 * HOUR_MS));
     run.out_of_money(Some(run.after(9 * HOUR_MS)));
     assert_eq!(run.told(), Some(None));
@@ -158,7 +158,7 @@ fn task_that_every_agent_declined_pauses_the_loop() {
 }
 
 #[test]
-fn session_is_resumed_until_foreign_work() {
+fn session_is_resumed_until_the_tree_changes() {
     let failed = || AgentEnd::Failed { reason: "boom".into() };
     let unavailable = || AgentEnd::Unavailable { reason: "not there".into() };
     let limited = || AgentEnd::Limited { until: None, reason: "quota".into() };
@@ -188,7 +188,7 @@ fn session_is_resumed_until_foreign_work() {
     run.command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));
     run.command(resume()).working();
     assert_eq!(run.current.agent.session, session("s1"));
-    // A late outcome is no session of ours.
+    // A late outcome does not provide a session.
     let late = run.current.run.ticket - 1;
     let facts = AgentRunFacts { session: session("s9"), ..AgentRunFacts::ending(AgentEnd::Finished) };
     run.tell(LoopInput::Outcome { ticket: late, outcome: WorkOutcome::AgentEnded { run: Box::new(facts) } });
@@ -222,7 +222,7 @@ impl LoopRun {
 }
 
 #[test]
-fn schedule_sees_refusals() {
+fn schedule_is_evaluated_on_refusals() {
     let rule_on_error =
         |words: &str, action: &str| serde_json::json!([{ "trigger": { "on_error": words }, "action": action }]);
     let mut run = scheduled(rule_on_error("rate_limit", "pause"));
@@ -233,14 +233,14 @@ fn schedule_sees_refusals() {
     run.refused(PARKED).is(LoopState::Aborted, LoopStep::Idle);
     let mut run = scheduled(rule_on_error("overloaded", "pause"));
     run.refused(PARKED).is(LoopState::Waiting, LoopStep::Idle);
-    // People are told once a wait, however the words change.
+    // People are notified once per wait, even if the text changes.
     let mut run = scheduled(rule_on_error("rate_limit", "escalate"));
     let first = run.after(HOUR_MS);
     run.refused(PARKED).is(LoopState::Waiting, LoopStep::Idle);
     assert!(run.escalates("schedule"));
     run.awake(first).refused("claude: rate limit (try again in 4h)").is(LoopState::Waiting, LoopStep::Idle);
     assert!(!run.escalates("schedule"));
-    // Where the work went on with another backend, too.
+    // Also if the work continued with another backend.
     let mut run = scheduled(rule_on_error("rate_limit", "pause"));
     let mut facts = AgentRunFacts::ending(AgentEnd::Finished);
     facts.served.switched = vec!["claude was left for its rate limit: try again in 5h".into()];
@@ -328,7 +328,7 @@ fn scheduled_backend_is_tried_once() {
     assert_eq!((run.current.agent.wanted.backend.as_deref(), run.current.spent.iterations), (Some("codex"), 1));
     run.refused("codex: used-up quota").is(LoopState::Waiting, LoopStep::Idle);
     assert_eq!(run.current.spent.iterations, 0);
-    // Money that is gone is nothing that a backend said.
+    // A spent budget is not a backend's refusal.
     let mut run = scheduled(serde_json::json!([switch_rule("codex", "budget")]));
     run.out_of_money(Some(run.after(HOUR_MS))).is(LoopState::Waiting, LoopStep::Idle);
     assert_eq!(run.current.agent.wanted.backend, None);

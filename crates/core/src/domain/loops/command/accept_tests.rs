@@ -19,7 +19,7 @@ impl CommandDefinition for AcceptTests {
     const ROW: CommandRow = CommandRow {
         name: "accept-tests",
         usage: "/ralph accept-tests [PATH…]",
-        help: "Accepts the changes to tests that keep the loop from review, as they are now: all, or those of the paths.",
+        help: "Accepts the changes to tests that keep the loop from review, as they are now: all, or the changes to these paths.",
         record: CommandRecord::SessionAndAudit,
     };
 

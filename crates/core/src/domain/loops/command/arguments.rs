@@ -120,7 +120,7 @@ impl<'a> CommandArguments<'a> {
         if rest.is_empty() {
             return Ok(());
         }
-        let problem = format!("`{PREFIX} {name}` takes no text after it, but there is `{}`.", shown(rest));
+        let problem = format!("`{PREFIX} {name}` accepts no text after it, but there is `{}`.", shown(rest));
         Err((problem, Some(format!("{PREFIX} {name}"))))
     }
 }

@@ -25,7 +25,7 @@ impl CommandDefinition for MergeWhenReady {
             None => Ok(Self { on: true }),
             Some("off") => Ok(Self { on: false }),
             Some(_) => {
-                let problem = "`merge-when-ready` takes `off` or nothing.".to_owned();
+                let problem = "`merge-when-ready` accepts only `off`.".to_owned();
                 Err((problem, Some("/ralph merge-when-ready off".to_owned())))
             }
         }
@@ -47,7 +47,7 @@ impl CommandDefinition for MergeWhenReady {
                 target.accept("The pull request is not merged by the forge.".into());
                 target.withdraw_merge(&why);
             }
-            (false, false) => target.reject("Nobody asked for a merge; there is nothing to withdraw.".into()),
+            (false, false) => target.reject("No merge was requested, so there is nothing to withdraw.".into()),
         }
     }
 

@@ -15,7 +15,7 @@ const CHECKS: usize = 16;
 const NAMES: [&str; 7] = ["--check", "--max-iterations", "--timeout", "--budget", "--backend", "--base", "--confirm"];
 
 impl RunOptions {
-    /// Parses options, up to the first word that is no option.
+    /// Parses options, up to the first word that is not an option.
     pub(super) fn parse(arguments: &mut CommandArguments<'_>) -> Result<Self, Problem> {
         let mut options = Self::default();
         while let Some(name) = arguments.option()? {
@@ -51,7 +51,7 @@ impl RunOptions {
         Ok(())
     }
 
-    /// Applies the options to a loop. Options that are set replace those of the loop.
+    /// Applies the options to a loop. Options that are set replace the loop's options.
     pub fn apply_to(&self, target: &mut Loop) {
         if let Some(iterations) = self.max_iterations {
             target.limits.iterations = iterations;

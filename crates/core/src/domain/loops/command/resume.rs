@@ -10,7 +10,7 @@ use crate::domain::loops::{LoopState, RunOptions};
 /// Continues a loop that stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resume {
-    /// Options that replace those of the loop.
+    /// Options that replace the loop's options.
     pub options: RunOptions,
     /// Guidance for the next prompt; may be empty.
     pub guidance: String,

@@ -1,4 +1,4 @@
-//! `/ralph run`: starts a loop, or supplies what a new loop is waiting for.
+//! `/ralph run`: starts a loop, or supplies the input that a new loop waits for.
 
 use ralph_types::failure::Failure;
 use serde::{Deserialize, Serialize};
@@ -68,7 +68,7 @@ impl CommandDefinition for Run {
         }
         add_guidance(target, self.guidance, false);
         target.accept("The loop continues.".into());
-        target.queue("a maintainer supplied what was missing");
+        target.queue("a maintainer supplied the missing input");
     }
 
     fn arguments(&self) -> String {

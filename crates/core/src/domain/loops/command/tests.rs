@@ -260,7 +260,7 @@ fn options_accept_both_forms_and_quotes() {
 }
 
 #[test]
-fn backticks_keep_a_value_as_it_is() {
+fn backticks_protect_a_value() {
     let LoopCommand::Run(Run { options, .. }) = ok("/ralph run --check `pytest -k 'a * b' \\*_x_`") else { panic!() };
     assert_eq!(options.checks, ["pytest -k 'a * b' \\*_x_"]);
 }
@@ -296,9 +296,9 @@ fn errors_state_problem_and_nearest_command() {
         ("/ralph resmue", "no command", Some("/ralph resume")),
         ("/ralph stop", "no command", Some("/ralph help")),
         ("/ralph \u{202e}nur", "no command", Some("/ralph help")),
-        ("/ralph status please", "takes no text", Some("/ralph status")),
-        ("/ralph retry 2", "takes no text", Some("/ralph retry")),
-        ("/ralph help me", "takes no text", Some("/ralph help")),
+        ("/ralph status please", "accepts no text", Some("/ralph status")),
+        ("/ralph retry 2", "accepts no text", Some("/ralph retry")),
+        ("/ralph help me", "accepts no text", Some("/ralph help")),
         ("/ralph run --chekc x", "no option `--chekc`", Some("--check")),
         ("/ralph run --max-iteration 5", "no option", Some("--max-iterations")),
         ("/ralph run --iterations=5", "no option", Some("--max-iterations")),
@@ -309,7 +309,7 @@ fn errors_state_problem_and_nearest_command() {
         ("/ralph iterations", "from 1 to 1000", Some("/ralph iterations 10")),
         ("/ralph iterations 0", "from 1 to 1000", Some("/ralph iterations 10")),
         ("/ralph iterations 1001", "from 1 to 1000", Some("/ralph iterations 10")),
-        ("/ralph iterations 3 more", "takes no text", Some("/ralph iterations")),
+        ("/ralph iterations 3 more", "accepts no text", Some("/ralph iterations")),
         ("/ralph guide", "needs the guidance", None),
         ("/ralph guide --remember", "needs the guidance", None),
         ("/ralph run --check", "needs a value", Some("--check \"cargo test\"")),

@@ -16,7 +16,7 @@ const TRIAL_MS: i64 = 60_000;
 /// Range of the time after which a waiting call is decided again while trial calls are in progress, in milliseconds.
 const LOOK_AGAIN_MS: std::ops::Range<i64> = 5_000..15_000;
 
-/// Whether a backend can take a call.
+/// Whether a backend can accept a call.
 enum Availability {
     /// The backend is available. `settled` is true if its last cooldown is long enough ago, so that it need not rank behind other
     /// backends.

@@ -46,7 +46,7 @@ pub enum BackendObservation {
     CallLimited { call: BackendCall, cost: Option<Money>, limit: Limit, seed: u64 },
     /// A run reported that its call met a limit, which the service did not observe.
     LimitClaimed { call: BackendCall, cost: Option<Money>, limit: Limit, seed: u64 },
-    /// The service ended the call, or the process of the call died with the service. This is no evidence about the backend. A
+    /// The service ended the call, or the process of the call died with the service. This is not evidence about the backend. A
     /// call without events for 12 hours also counts as abandoned.
     CallAbandoned { call: BackendCall, cost: Option<Money> },
     /// A person enabled the backend.

@@ -37,7 +37,7 @@ impl fmt::Display for Threshold {
 }
 
 /// Returns the threshold that is reached, and the time at which a quarter of it is free again. If several are reached, returns
-/// the one that takes longest; `None` if none is.
+/// the limit that resets last; `None` if none is.
 pub(super) fn reached(
     backend: &BackendState,
     of: &BackendThresholds,
@@ -60,7 +60,7 @@ pub(super) fn reached(
 }
 
 /// Returns the threshold that one more call of `likely` cost would exceed, and the time at which the call fits. If several would
-/// be exceeded, returns the one that takes longest. Calls in flight count with their likely cost. If nothing was spent, a call of
+/// be exceeded, returns the limit that resets last. Calls in flight count with their likely cost. If nothing was spent, a call of
 /// any cost fits, because a call that costs more than the threshold would otherwise wait forever.
 pub(super) fn crossed(
     backend: &BackendState,

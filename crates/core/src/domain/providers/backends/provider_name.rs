@@ -34,7 +34,7 @@ pub fn provider_name(host: &str, wire: Option<WireName>) -> Option<&'static str>
     })
 }
 
-/// Whether a host is a regional one of a domain, such as `europe-west4-aiplatform.googleapis.com`.
+/// Whether a host is a regional host of a domain, such as `europe-west4-aiplatform.googleapis.com`.
 fn is_regional(host: &str, domain: &str) -> bool {
     domain.ends_with("googleapis.com") && host.ends_with(&format!("-{domain}"))
 }

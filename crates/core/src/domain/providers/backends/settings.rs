@@ -1,4 +1,4 @@
-//! Configuration of backends: what each one is, its roles, priority, limits, rotation and cool-down.
+//! Configuration of backends: kind, roles, priority, limits, rotation and cool-down.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -42,7 +42,7 @@ pub enum BackendRole {
 }
 
 impl BackendRole {
-    /// Returns the name, as in the store and in metrics.
+    /// Returns the name for the store and metrics.
     pub fn word(self) -> &'static str {
         match self {
             Self::Agent => "agent",
@@ -102,8 +102,8 @@ config_section! {
         /// Protocol of the HTTP API, for `api` and `internal`. By default it follows from the address: `messages` for
         /// Anthropic, `responses` for OpenAI, `chat` for all others.
         pub wire: Option<WireName>;
-        /// Whether the models of an `internal` backend take images. By default those of `messages` and `responses` do,
-        /// and those of `chat` do not. Images that the model does not get are mentioned in the prompt.
+        /// Whether the models of an `internal` backend accept images. By default models of `messages` and `responses` do,
+        /// and models of `chat` do not. Images that the model does not get are mentioned in the prompt.
         pub images: Option<bool>;
         /// Environment variable with the key of the HTTP API.
         pub api_key_env: Option<String>;

@@ -19,7 +19,7 @@ pub(super) const MAX_MISSING: usize = 16;
 /// Time during which a missing model is not requested again, in milliseconds.
 const MISSING_MS: i64 = 24 * 3_600_000;
 
-/// State of all backends. A part that is missing in the stored state is read as that of a new backend.
+/// State of all backends. A part that is missing in the stored state is read as the state of a new backend.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Backends {

@@ -33,7 +33,7 @@ pub fn transition(
 
 /// Call that ended.
 struct EndedCall {
-    /// Whether the call began after the backend became active. The outcome of an older call is no new information.
+    /// Whether the call began after the backend became active. The outcome of an older call adds no information.
     fresh: bool,
     /// Whether the call began before the backend was enabled again, so that it used the previous key.
     outdated: bool,

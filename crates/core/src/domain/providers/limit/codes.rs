@@ -8,7 +8,7 @@ use crate::domain::providers::limit::LimitKind;
 
 /// Code for a run that ended without an answer and without tokens.
 pub const EMPTY_ANSWER: &str = "empty_answer";
-/// Code for a run that the agent ended at a cost limit of its own.
+/// Code for a run that the agent ended at its own cost limit.
 pub const OWN_BUDGET: &str = "own_budget";
 
 /// Codes that only model providers use. They count wherever an error contains them.

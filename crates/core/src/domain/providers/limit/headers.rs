@@ -24,7 +24,7 @@ pub(super) fn read(headers: &[(String, String)], now: Timestamp) -> Option<Heade
     let plan = headers.plan(now);
     let used_up = headers.used_up(now);
     let after = headers.retry_after(now);
-    // A plan's end is exact, a delay is to the second at best; what is used up may be back before a server wants us again.
+    // A plan's end is exact, a delay at best to the second; an allowance may be renewed before a server accepts requests again.
     let until = [&plan, &after, &used_up].into_iter().flatten().find_map(|reading| reading.until);
     let until = until.or_else(|| headers.only_reset(now));
     let until = until.and_then(|until| plausible(until, now));
@@ -89,7 +89,7 @@ impl Headers<'_> {
         Some(HeaderLimit { kind: Some(LimitKind::Rate), until: Some(until), evidence })
     }
 
-    /// Returns the next reset if no header tells which allowance is exhausted.
+    /// Returns the next reset if no header states which allowance is exhausted.
     fn only_reset(&self, now: Timestamp) -> Option<Timestamp> {
         let resets = self.0.iter().filter(|(name, _)| {
             (name.starts_with("anthropic-ratelimit-") && name.ends_with("-reset"))

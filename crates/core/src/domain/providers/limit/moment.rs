@@ -92,7 +92,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Reads all parts at the beginning of `text`; `None` if they are no time, or if one of them is invalid.
+    /// Reads all parts at the beginning of `text`; `None` if they are not a time, or if one of them is invalid.
     fn read(text: &str) -> Option<Self> {
         let (mut parts, mut rest) = (Self::default(), text);
         for _ in 0..PARTS {

@@ -95,7 +95,7 @@ fn real_messages_are_read_with_kind_and_time() {
 }
 
 #[test]
-fn prose_of_failed_runs_is_no_limit() {
+fn prose_of_failed_runs_is_not_a_limit() {
     let harmless: Vec<Harmless> = lines(HARMLESS);
     assert!(harmless.len() >= 200, "{} lines", harmless.len());
     let faults: Vec<String> = harmless
@@ -189,7 +189,7 @@ fn times_are_read_in_every_form() {
 }
 
 #[test]
-fn time_that_has_just_passed_means_a_minute_from_now() {
+fn time_in_the_recent_past_becomes_a_one_minute_wait() {
     for (now, message, wanted) in [
         // Within the stated minute, the limit ends with the minute.
         ("2026-01-15T15:00:20Z", "resets 3pm", Some("2026-01-15T15:01:00Z")),
@@ -256,7 +256,7 @@ fn refused(status: u16, headers: &[(&str, &str)]) -> LimitSignals {
 }
 
 #[test]
-fn headers_state_the_end() {
+fn end_of_a_limit_is_read_from_headers() {
     let cases: [(&[(&str, &str)], Option<&str>); 14] = [
         (&[("Retry-After", "30")], Some("2026-01-15T12:00:30Z")),
         (&[("retry-after", "Thu, 15 Jan 2026 12:05:00 GMT")], Some("2026-01-15T12:05:00Z")),
@@ -355,7 +355,7 @@ fn auth_and_billing_need_a_message() {
 }
 
 #[test]
-fn sentence_decides_against_the_words_of_a_program() {
+fn sentence_overrides_the_error_kind_of_a_program() {
     let quota = "You've reached your 5-hour usage limit";
     for (status, code, text, kind) in [
         (

@@ -71,7 +71,7 @@ const SENTENCES: &[(Needs, LimitKind, &str)] = &[
     (Nothing, Billing, r"(?:no payment method\. add|to use codex with your chatgpt plan|your (?:prepay(?:ment)?|prepaid) credits are depleted|this (?:key|account) (?:has exceeded|is over) its (?:spend|credit)|key limit exceeded \(total)"),
     (Nothing, Billing, r"your (?:newly created )?team .{0,100}(?:used all available credits|reached its monthly spending limit)"),
     (Nothing, Billing, r"your workspace is out of credits|(?:you have |you've )?(?:run|ran) out of (?:credits|tokens, please)|out of credits\.(?:$| (?:please )?(?:purchase|add|buy|top))"),
-    // Nobody is logged in, or the key is not accepted.
+    // There is no login, or the key is not accepted.
     (Nothing, Auth, r"invalid api key (?:·|provided|\.? ?please)"),
     (Nothing, Auth, r"(?:please run (?:/login|['`\x22]?(?:codex|claude|cursor-agent|agent|opencode|amp|kimi|qwen|gemini|copilot|droid|auggie) (?:auth )?login)|(?:you are )?not logged in(?: ·|\. ?(?:please|run))|authentication required\. please run ['`\x22]?(?:codex|claude|cursor-agent|agent|opencode|amp|kimi|qwen|gemini|copilot|droid|auggie) (?:auth )?login|oauth (?:access )?token (?:has )?(?:expired|been revoked|revoked)|invalid oauth token|oauth authentication is currently not)"),
     (Nothing, Auth, r"(?:incorrect api key provided|invalid x-api-key|invalid bearer token|x-api-key header is required|invalid authentication credentials|api key not valid|no auth credentials found|api key (?:expired|not found)\. please|the api_key client option must be set|could not resolve authentication method|your authentication token has (?:been (?:invalidated|revoked)|expired))"),
@@ -304,7 +304,7 @@ pub(super) fn anywhere(text: &str) -> Option<LimitKind> {
 }
 
 /// Refines the kind by the rest of the message. A rate per day becomes a quota. Gemini words a used-up quota as OpenAI words an
-/// account without credit; those are told apart here.
+/// account without credit; this function distinguishes them.
 pub(super) fn refine(kind: LimitKind, message: &str) -> LimitKind {
     let google = || ["ai.google.dev", "RESOURCE_EXHAUSTED", "googleapis"].iter().any(|word| message.contains(word));
     match kind {

@@ -16,7 +16,7 @@ static NAME: LazyLock<Regex> = LazyLock::new(|| {
     .expect("constant pattern")
 });
 
-/// Abbreviations with their offsets from UTC in minutes. An ambiguous abbreviation stands for the country where these programs
+/// Abbreviations with their offsets from UTC in minutes. An ambiguous abbreviation means the country where these programs
 /// are used most: IST is India's, CST is North America's, and BST is Britain's.
 const ABBREVIATIONS: [(&str, i32); 37] = [
     ("Z", 0),
@@ -58,7 +58,7 @@ const ABBREVIATIONS: [(&str, i32); 37] = [
     ("PDT", -420),
 ];
 
-/// Abbreviations whose offset depends on the date, or that are missing in `ABBREVIATIONS`, with the zone that they stand for.
+/// Abbreviations whose offset depends on the date, or that are missing in `ABBREVIATIONS`, with the zone that they mean.
 const ZONES: [(&str, &str); 6] = [
     ("PST", "Etc/GMT+8"),
     ("PT", "America/Los_Angeles"),

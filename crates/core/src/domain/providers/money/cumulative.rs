@@ -32,7 +32,7 @@ impl Cumulative {
             cache_read: now.cache_read.saturating_sub(then.cache_read),
             cache_write: now.cache_write.saturating_sub(then.cache_write),
         };
-        // A sum of money that is lower than before was begun anew, whatever the tokens say.
+        // A sum of money that is lower than before was reset, independently of the tokens.
         let cost = self.cost.map(|now| match before.cost.unwrap_or_default() {
             then if now < then => now,
             then => Money(now.0.saturating_sub(then.0)),

@@ -22,7 +22,7 @@ fn ledger(of_loop: CostAccount, of_repository: CostAccount, of_service: CostAcco
 }
 
 #[test]
-fn run_begins_only_if_likely_cost_fits_every_limit() {
+fn run_starts_only_if_likely_cost_fits_every_limit() {
     let wide = account(1.0, 0.0, 50.0);
     let yes = |reserve, at_most| Permit::Yes { reserve: usd(reserve), at_most: Some(usd(at_most)) };
     for (name, ledger, likely, expected) in [
@@ -97,7 +97,7 @@ fn likely_cost_follows_past_runs() {
 }
 
 #[test]
-fn lost_run_costs_reported_or_reserved_amount() {
+fn lost_run_is_charged_the_reported_or_reserved_amount() {
     let quiet = Reservation::new(usd(1.0), NOON);
     let shown = quiet.showing(usd(0.3)).showing(usd(0.2));
     let overspent = quiet.showing(usd(1.7));

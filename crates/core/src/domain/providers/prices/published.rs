@@ -1,11 +1,11 @@
 //! Built-in prices, as published by the providers.
 //!
-//! Sources, as read in November 2026 (dates are those of the pages):
+//! Sources, as read in November 2026 (with the dates of the pages):
 //! - Anthropic: platform.claude.com/docs, "Pricing" and the overviews of Opus 5.5, Sonnet 5.5 and Haiku 5.5 (October 2026).
-//!   The price of writing to a cache is that of the 5-minute cache.
+//!   The price of writing to a cache applies to the 5-minute cache.
 //! - OpenAI: developers.openai.com/api/docs/pricing as quoted on 2026-11-18 (GPT-6.2), 2026-10-26 (GPT-6.1 Terra),
 //!   2026-10-01 (GPT-6.1 Sol), 2026-09-22 (GPT-6), 2026-07-30 (GPT-5.6) and 2026-06 (older ones). The price of a cached
-//!   token of GPT-6.2 Sol was not found, so that of GPT-6.1 Sol is used. From GPT-5.6 on, writing to a cache costs 1.25 times
+//!   token of GPT-6.2 Sol was not found, so the price of GPT-6.1 Sol is used. From GPT-5.6 on, writing to a cache costs 1.25 times
 //!   the input price; for older models it costs nothing extra.
 //! - Google: ai.google.dev/gemini-api/docs/pricing as quoted on 2026-10-07 and earlier. The three newest Flash models cost
 //!   twice as much from 2027-01-01 on. Where no price of a cached token was found, a tenth of the input price is assumed, as

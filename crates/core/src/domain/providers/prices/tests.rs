@@ -192,7 +192,7 @@ fn long_prompts_are_dearer_with_published_and_configured_prices() {
     assert_eq!(price("haiku", 100_001), usd(0.5, 2.5));
     assert_eq!(price("gemini-3.1-pro-preview", 200_001), usd(4.0, 18.0));
     assert_eq!(price("gemini-3.8-flash", 999_999), usd(0.75, 3.75));
-    // Also a model that nobody knows is as dear as the dearest of its vendor is at this length.
+    // An unknown model has the highest price of its vendor at this length, too.
     let google = table.price_or_highest(["gemini-9"], Some(Vendor::Google), 200_001);
     assert_eq!((google.input, google.output), usd(4.0, 18.0));
 }

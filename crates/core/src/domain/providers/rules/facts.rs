@@ -7,10 +7,10 @@ use crate::domain::model::ids::Money;
 use crate::domain::supervision::control::{Trend, Urgency};
 
 /// Facts about a loop between two iterations. Cost, tokens and time are totals of the loop. For the model rules of one backend,
-/// errors are those of that backend.
+/// only the errors of that backend count.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RuleFacts {
-    /// `iteration`: number of the last iteration, or of the one that is about to run; 1-based, 0 before the first.
+    /// `iteration`: number of the last or the next iteration; 1-based, 0 before the first.
     pub iteration: u32,
     /// `max_iterations`: maximum number of iterations; the largest number if unlimited.
     pub max_iterations: u32,
@@ -43,7 +43,7 @@ pub struct RuleFacts {
     pub trend: Trend,
     /// `task_type`: `test-fix`, `feature` and so on.
     pub task_type: TaskType,
-    /// `backend`: name of the last backend, or of the one that is about to run.
+    /// `backend`: name of the last or the next backend.
     pub backend: String,
     /// `context_pct`: share of the model's context used by the last run, 0 to 100; 0 if unknown.
     pub context_pct: f64,

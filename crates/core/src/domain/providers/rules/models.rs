@@ -70,7 +70,7 @@ impl ModelRules {
         }
     }
 
-    /// Returns the model for the next run: that of the first rule whose condition is true, else the default.
+    /// Returns the model for the next run: the model of the first rule whose condition is true, else the default.
     pub fn choose(&self, facts: &RuleFacts) -> ModelChoice {
         let mut broken = Vec::new();
         for (index, (when, model)) in self.rules.iter().enumerate() {
@@ -81,7 +81,7 @@ impl ModelRules {
                 }
                 RuleOutcome::Fails => {}
                 RuleOutcome::Broken(reason) => {
-                    broken.push(format!("rule {} of models (`{}`) does not count: {reason}", index + 1, when.text()));
+                    broken.push(format!("rule {} of models (`{}`) has no effect: {reason}", index + 1, when.text()));
                 }
             }
         }

@@ -188,7 +188,7 @@ impl Schedule {
                     RuleOutcome::Fails => false,
                     RuleOutcome::Broken(reason) => {
                         let sentence = format!("rule {} of the schedule (`{}`)", index + 1, when.text());
-                        look.broken.push(format!("{sentence} does not count: {reason}"));
+                        look.broken.push(format!("{sentence} has no effect: {reason}"));
                         was_true
                     }
                 };
@@ -301,7 +301,7 @@ fn action_of(
                 None
             }
             None => {
-                wrong("model", "is needed for the action set_model".to_owned());
+                wrong("model", "is required by the action set_model".to_owned());
                 None
             }
         },
@@ -316,7 +316,7 @@ fn trigger_of(
     let key = format!("{key}.trigger");
     let (mut rule, mut cron) = (None, None);
     if *trigger == Trigger::default() {
-        let message = "is empty; one of when, at_iteration, every_iterations, on_error and cron is needed";
+        let message = "is empty; set one of when, at_iteration, every_iterations, on_error and cron";
         problems.push(RuleProblem::whole(key.clone(), message));
     }
     if let Some(when) = &trigger.when {

@@ -86,7 +86,7 @@ fn valid_conditions_are_evaluated() {
         ("size(backend) == 6 && backend.size() == 6", true),
         ("!has_error || !(cost > 8)", false),
         ("iteration > 5 ? has_error : false", true),
-        // What would fail is not computed where it does not matter.
+        // Failing parts are not computed where they do not matter.
         ("iteration < 5 && iteration % (iteration - 20) == 0", false),
         ("iteration > 5 || cost / (iteration - 20) > 1", true),
     ] {
@@ -146,7 +146,7 @@ fn invalid_expressions_are_reported_with_position() {
         ("null == 1", Some(1), "null is not supported; every name has a value"),
         ("[1, 2].exists(x, x > 1)", Some(14), "`all`, `exists`, `map` and similar macros are not supported"),
         ("has(backend.name)", Some(4), "`has()` is not needed; every name has a value"),
-        ("", None, "is empty; a condition such as `iteration > 5` is needed"),
+        ("", None, "is empty; set a condition such as `iteration > 5`"),
         (long.as_str(), None, "has 501 characters; at most 500 are allowed"),
         ("iteration > ", Some(13), "is not an expression: mismatched input its end"),
         ("has_error and iteration > 3", Some(11), "is not an expression: mismatched input 'and'; write `&&` for and"),
@@ -164,7 +164,7 @@ fn invalid_expressions_are_reported_with_position() {
     );
     assert!(problem("zzz > 1").message.starts_with("there is no `zzz`; there are iteration, max_iterations"));
     assert!(problem("backend.matches('a')").message.contains("there are size, startsWith, endsWith"));
-    assert!(problem("backend[0] == 'c'").message.contains("no values with elements"));
+    assert!(problem("backend[0] == 'c'").message.contains("no value has elements"));
     assert!(problem("divide_decimals(cost, 0.0) > 1.0").message.contains("there is no function"));
 }
 
@@ -203,7 +203,7 @@ fn deep_expressions_are_rejected_or_fit_a_small_stack() {
 }
 
 #[test]
-fn facts_know_every_task_type() {
+fn rule_facts_include_every_task_type() {
     for kind in TaskType::ALL {
         let facts = RuleFacts { task_type: kind, ..RuleFacts::default() };
         assert_eq!(evaluate(&format!("task_type == '{}'", kind.as_str()), &facts), RuleOutcome::Holds);
@@ -225,7 +225,7 @@ fn first_matching_rule_selects_model() {
     let choice = rules.choose(&facts());
     assert_eq!((choice.model.as_deref(), choice.rule), (Some("opus"), Some(1)));
     assert_eq!(choice.why, "rule 2: consec_errors >= 2");
-    let broken = "rule 1 of models (`iteration % (iteration - 20) == 0`) does not count: it takes a remainder by 0";
+    let broken = "rule 1 of models (`iteration % (iteration - 20) == 0`) has no effect: it takes a remainder by 0";
     assert_eq!(choice.broken, [broken]);
     let choice = rules.choose(&RuleFacts { iteration: 3, ..RuleFacts::default() });
     assert_eq!((choice.model.as_deref(), choice.rule, choice.why.as_str()), (Some("sonnet"), None, "the default"));

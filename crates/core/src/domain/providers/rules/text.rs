@@ -8,7 +8,7 @@ use super::{EXPRESSION_MAX, NESTING_MAX};
 /// Rejects text that is unsafe to parse. The parser is recursive, and a stack overflow would end the process.
 pub(super) fn check(text: &str) -> Result<(), ExpressionProblem> {
     if text.trim().is_empty() {
-        return Err(ExpressionProblem::whole("is empty; a condition such as `iteration > 5` is needed"));
+        return Err(ExpressionProblem::whole("is empty; set a condition such as `iteration > 5`"));
     }
     let length = text.chars().count();
     if length > EXPRESSION_MAX {
@@ -43,7 +43,7 @@ pub(super) fn syntax_problem(text: &str, errors: &ParseErrors) -> ExpressionProb
         return ExpressionProblem { offset: place, message: format!("has more than {NESTING_MAX} nested conditions") };
     }
     let message_of_parser = message_of_parser.strip_prefix("Syntax error: ").unwrap_or(message_of_parser);
-    // What the parser would rather have seen is a list of a dozen signs.
+    // The parser's list of expected tokens has a dozen signs.
     let message_of_parser =
         message_of_parser.split(" expecting ").next().unwrap_or_default().replace("'<EOF>'", "its end");
     let message_of_parser: String = message_of_parser.chars().filter(|c| !c.is_control()).take(80).collect();

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn places_of_usual_tools_are_found_once() {
+    fn source_locations_in_tool_output_are_found_once() {
         let output = "error[E0308]: mismatched types\n  --> src/lib.rs:12:5\nsrc/lib.rs:12: again\n\
                       tests/test_a.py:7: AssertionError\n  File \"app/main.py\", line 33, in f\n\
                       ./pkg/x.go:4:2: undefined: y\nat run (web/app.test.ts:10:3)\n\

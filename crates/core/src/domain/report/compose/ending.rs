@@ -455,11 +455,11 @@ pub fn test_question(current: &Loop, now: Timestamp) -> View {
     let required = open.iter().all(|finding| finding.found.kind.may_be_required());
     let answers = open.iter().all(|finding| finding.found.kind == TamperKind::AnswersHardCoded);
     let advice = if answers {
-        "If the task asks for a table of exactly these values, accept it; else resume, and say what has to be computed"
+        "If the task asks for a table of exactly these values, accept it; else resume, and name the values that must be computed"
     } else if open.iter().all(|finding| finding.found.kind == TamperKind::TestsNotJudged) {
-        "If the task requires the changes to these tests, accept them; else resume, and say what has to stay"
+        "If the task requires the changes to these tests, accept them; else resume, and name the tests that must stay"
     } else if required {
-        "If the task changes what these tests expect, accept the change; else resume, and say what has to stay"
+        "If the task changes what these tests expect, accept the change; else resume, and name the tests that must stay"
     } else {
         "Accept the changes only if the task asks for them; else resume, or end the loop"
     };

@@ -55,7 +55,7 @@ fn body(NoticeBody { notice, answer, again, .. }: NoticeBody<'_>) -> Value {
         "fields": fields,
         "timestamp": moment(notice.at),
     });
-    let reminds = (notice.occasion == Occasion::Reminder).then_some("nobody has answered yet");
+    let reminds = (notice.occasion == Occasion::Reminder).then_some("no answer yet");
     let footer: Vec<&str> = reminds.into_iter().chain(again.then_some(REPEATED)).collect();
     if !footer.is_empty() {
         embed["footer"] = json!({ "text": footer.join("; ") });

@@ -41,7 +41,7 @@ fn lists(notice: &Notice, mark: &str, form: impl Fn(char, &mut String) + Copy) -
 }
 
 fn note(notice: &Notice) -> String {
-    let reminder = if notice.occasion == Occasion::Reminder { "Nobody has answered yet. " } else { "" };
+    let reminder = if notice.occasion == Occasion::Reminder { "No answer yet. " } else { "" };
     format!("{reminder}Sent by ralph-bot about an event at {}.", moment(notice.at))
 }
 

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn message_of_another_place_is_not_changed() {
+    fn message_of_another_channel_is_not_changed() {
         let before = posted(EscalationLevel::Critical, Occasion::Raised);
         let raised = notice();
         let resolved = Notice { occasion: Occasion::Resolved, ..notice() };
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn superseded_message_asks_for_nothing() {
+    fn superseded_message_requests_no_action() {
         let before = posted(EscalationLevel::Warning, Occasion::Raised);
         let shown = notice().superseded(&before).expect("it changes");
         assert_eq!((shown.occasion, shown.replies.len(), shown.evidence.len()), (Occasion::Resolved, 0, 0));

@@ -44,7 +44,7 @@ fn body(NoticeBody { notice, answer, .. }: NoticeBody<'_>) -> Value {
     }
     let mut small = vec![moment(notice.at)];
     if notice.occasion == Occasion::Reminder {
-        small.push("nobody has answered yet".to_owned());
+        small.push("no answer yet".to_owned());
     }
     if let Some(page) = notice.dashboard_url.as_deref().and_then(address) {
         small.insert(0, format!("<{page}|Loop in the dashboard>"));

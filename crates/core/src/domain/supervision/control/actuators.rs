@@ -115,7 +115,7 @@ impl Actuation {
     }
 }
 
-/// Intervention of the overseer that stands after an iteration: a REDIRECT or a pause.
+/// Active intervention of the overseer after an iteration: a REDIRECT or a pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StandingIntervention<'a> {
     /// Gain profile for the intervention's detection.

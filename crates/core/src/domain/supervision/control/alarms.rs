@@ -152,7 +152,7 @@ impl AlarmKind {
             Self::ResourceBurn => &["Raise the limit", "Narrow the task", "End the loop and keep the work"],
             Self::QualityDegradation => &["Look at the last changes", "Fix lint and type errors first"],
             Self::IntegralWindup => &["Remove the recurring blockers", "Take another approach"],
-            Self::DerivativeSpike => &["Look at what the last iteration changed"],
+            Self::DerivativeSpike => &["Look at the changes of the last iteration"],
         }
     }
 

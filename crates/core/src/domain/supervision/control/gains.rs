@@ -24,7 +24,7 @@ const FAR: f64 = 0.7;
 const UNMOVED: f64 = 0.02;
 /// Number of iterations at the start during which a loop is never stuck.
 const GRACE: u64 = 3;
-/// I above which the integral winds up.
+/// Value of I above which the integral winds up.
 const WINDUP: f64 = 3.0;
 
 /// Gains in use, and their target profile.

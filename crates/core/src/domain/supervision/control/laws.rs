@@ -12,7 +12,7 @@ use crate::domain::model::settings::config_section;
 pub enum ActuatorCause {
     /// The control signal and the gain profile. They also change in healthy loops, so most runs differ from the usual.
     Signal,
-    /// A standing REDIRECT or pause of the overseer. Without one, runs are as usual.
+    /// An active REDIRECT or pause of the overseer. Without one, runs have their usual settings.
     #[default]
     Intervention,
 }
@@ -23,7 +23,7 @@ config_section! {
         /// Cause on which effort and breadth depend.
         #[schemars(skip)]
         pub cause: ActuatorCause;
-        /// Time and turns of the agent's run: one and a half times the usual ones while a REDIRECT stands.
+        /// Time and turns of the agent's run: one and a half times the usual ones while a REDIRECT is active.
         pub effort: EffortLaw => section;
         /// Tier of the model, by the control signal and the gain profile.
         pub model: ModelLaw => section;
@@ -38,7 +38,7 @@ config_section! {
 }
 
 config_section! {
-    /// Law of the effort, a factor for the time and turns of a run: `intervention` while an intervention stands, otherwise 1.
+    /// Law of the effort, a factor for the time and turns of a run: `intervention` while an intervention is active, otherwise 1.
     /// With [`ActuatorCause::Signal`] it is `clamp(offset + slope u, min, max)`.
     pub struct EffortLaw {
         /// Whether the actuator is used.
@@ -55,7 +55,7 @@ config_section! {
         /// Maximum factor.
         #[schemars(skip)]
         pub max: f64 = 1.5, in 0.1..=10.0;
-        /// Factor while an intervention stands.
+        /// Factor while an intervention is active.
         #[schemars(skip)]
         pub intervention: f64 = 1.5, in 0.1..=10.0;
     }
@@ -85,7 +85,7 @@ config_section! {
 }
 
 config_section! {
-    /// Amount of work of one iteration, by the gain profile for the standing intervention; profiles that are in no list use the
+    /// Amount of work of one iteration, by the gain profile for the active intervention; profiles that are in no list use the
     /// default. With [`ActuatorCause::Signal`] it depends on the current target profile.
     pub struct BreadthLaw {
         /// Whether the actuator is used.

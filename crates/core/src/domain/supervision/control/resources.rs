@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn unlimited_loop_is_early_by_its_budget() {
+    fn phase_of_an_unlimited_loop_follows_its_budget() {
         let early = |max_iterations: f64, dollars: f64| {
             let (timeout_minutes, max_cost_usd) = (Some(100.0), Some(10.0));
             let facts = TaskFacts { max_iterations, timeout_minutes, max_cost_usd, ..TaskFacts::default() };

@@ -58,7 +58,7 @@ impl DetectionDefinition for DeviationSettings {
         order: "Return to the task. Change nothing else.",
         advice: &[
             "Read the objective and the failing checks again.",
-            "Leave alone what they do not ask for, and take back what was changed there.",
+            "Revert the changes that they do not require, and make no more of them.",
         ],
         high: InterventionLevel::Warn,
         profile: |schedule| &schedule.sensitive,

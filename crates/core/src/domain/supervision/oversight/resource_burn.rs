@@ -73,7 +73,7 @@ impl DetectionDefinition for ResourceBurnSettings {
         order: "Do the least that makes the first failing check pass, and nothing else.",
         advice: &[
             "Do only what the first failing check needs.",
-            "Split what remains into smaller tasks, or raise the limits if it is worth it.",
+            "Split the remaining work into smaller tasks, or raise the limits if it is worth it.",
         ],
         high: InterventionLevel::Redirect,
         profile: |schedule| &schedule.near_completion,

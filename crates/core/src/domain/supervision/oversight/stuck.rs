@@ -69,7 +69,7 @@ impl StuckSettings {
 impl DetectionDefinition for StuckSettings {
     const ROW: DetectionRow = DetectionRow {
         title: "The loop is stuck",
-        pattern: "the same error repeats, or no progress for longer than the loop's own pauses explain",
+        pattern: "the same error repeats, or the loop makes no progress for much longer than its usual pauses",
         signals: &[
             ("same_error", Basis::Measured),
             ("standstill", Basis::Derived),
@@ -80,7 +80,7 @@ impl DetectionDefinition for StuckSettings {
         effect: "",
         order: "Stop the present approach; it does not work. Take one that was not tried.",
         advice: &[
-            "Take a different approach; what was tried does not work.",
+            "Take a different approach; the previous ones do not work.",
             "Find the cause with a minimal reproduction before changing more.",
             "Split the task and do its smallest part first.",
         ],

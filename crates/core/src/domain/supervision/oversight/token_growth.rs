@@ -33,11 +33,11 @@ impl DetectionDefinition for TokenGrowthSettings {
         pattern: "iterations take a multiple of the tokens of earlier ones and bring no progress",
         signals: &[("tokens", Basis::Derived)],
         effect: "",
-        order: "Start over with what the failing checks say; do not read again what did not help.",
+        order: "Start again from the output of the failing checks; do not reread files that did not help.",
         advice: &[
             "Read only the files that the first failing check points at.",
             "Keep long outputs out of the conversation: write them to a file and search it.",
-            "Split what remains into smaller tasks.",
+            "Split the remaining work into smaller tasks.",
         ],
         high: InterventionLevel::Redirect,
         profile: |schedule| &schedule.stuck,
@@ -45,7 +45,7 @@ impl DetectionDefinition for TokenGrowthSettings {
     };
 
     /// Compares each of the newest iterations with the median of earlier ones, so a single large iteration is not growth.
-    /// Ignores iterations with a failed run, because they are no evidence about the session.
+    /// Ignores iterations with a failed run, because they are not evidence about the session.
     fn detect(&self, input: &DetectionInput<'_>) -> Option<Detection> {
         if input.improving() {
             return None;

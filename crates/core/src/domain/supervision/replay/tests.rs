@@ -54,8 +54,8 @@ fn invalid_line_is_reported_with_reason() {
     line 2: column 15: EOF while parsing an object
     line 1: `max_iterations`: invalid type: sequence, expected f64
     line 1: column 32: expected value
-    line 1: this is a list; an object is needed
-    line 1: this is a single value; an object is needed
+    line 1: expected an object, found a list
+    line 1: expected an object, found a single value
     "#);
 }
 

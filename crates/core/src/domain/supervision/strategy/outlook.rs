@@ -97,8 +97,8 @@ impl Outlook {
         let Self { chance, needs, left, earlier, .. } = self;
         let rates = match earlier {
             0 => "at its rate".to_owned(),
-            1 => "at its rate and that of an earlier loop".to_owned(),
-            earlier => format!("at its rate and those of {earlier} earlier loops"),
+            1 => "at its rate and the rate of an earlier loop".to_owned(),
+            earlier => format!("at its rate and the rates of {earlier} earlier loops"),
         };
         format!(
             "{rates} the rest takes {needs:.0} iterations, {left:.0} are left, and the chance is {:.0} %",
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn worth_depends_on_whether_rest_fits() {
+    fn outlook_depends_on_whether_the_remaining_work_fits() {
         let good = outlook(5, 0.5, 0.6, 15.0).unwrap();
         assert!(
             good.chance > 0.95 && good.expected_gain > 30.0 && good.fits() && (good.needs - 4.0).abs() < 1e-9,
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(among(&[], standing), None);
         let (slow, fast) = (among(&[0.01; 50], standing).unwrap(), among(&[0.2; 50], standing).unwrap());
         assert!(slow.expected_gain < 0.0 && fast.expected_gain > 30.0 && slow.earlier == 50, "{slow:?} {fast:?}");
-        assert!(slow.text().starts_with("at its rate and those of 50 earlier loops the rest takes "));
+        assert!(slow.text().starts_with("at its rate and the rates of 50 earlier loops the rest takes "));
         // A few slow loops do not determine the result: the chance of a good loop is worth some more iterations.
         assert!(among(&[0.01; 5], standing).unwrap().expected_gain > 0.0);
         assert!(among(&[0.01, 0.2, 0.01, 0.2], standing).unwrap().expected_gain > 0.0);

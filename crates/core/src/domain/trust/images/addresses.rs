@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 /// Length of a UUID with hyphens.
 const UUID_LENGTH: usize = 36;
-/// Hosts of attachments on github.com. A leading dot stands for all subdomains.
+/// Hosts of attachments on github.com. A leading dot matches all subdomains.
 const GITHUB_COM_HOSTS: [&str; 1] = [".githubusercontent.com"];
 /// Beginning and end of the names of storage hosts for attachments on github.com.
 const GITHUB_COM_STORAGE: (&str, &str) = ("github-production-user-asset-", ".s3.amazonaws.com");
@@ -49,7 +49,7 @@ impl AttachmentAddresses {
         }
         let found = self.web().join(address).map_err(|_| "its address is not valid".to_owned())?;
         if !matches!(found.scheme(), "http" | "https") {
-            return Err(Failure::new("its address is no web address; upload the image to the issue"));
+            return Err(Failure::new("its address is not a web address; upload the image to the issue"));
         }
         let host = found.host_str().unwrap_or_default();
         let parts: Vec<&str> = found.path_segments().into_iter().flatten().collect();
@@ -67,7 +67,9 @@ impl AttachmentAddresses {
             },
             _ => return Err(Failure::new(format!("it is on another server ({host}); upload the image to the issue"))),
         };
-        named.ok_or_else(|| Failure::new("its address is not that of an uploaded file; upload the image to the issue"))
+        named.ok_or_else(|| {
+            Failure::new("its address does not belong to an uploaded file; upload the image to the issue")
+        })
     }
 
     /// Returns the id of the attachment that an address refers to; the address is in a response of the forge, and may be on any
@@ -95,7 +97,7 @@ impl AttachmentAddresses {
         let usual = address.port().is_none();
         match () {
             () if !matches!(address.scheme(), "http" | "https") || address.has_authority_credentials() => {
-                Err(Failure::new("it leads to an address that is no plain web address"))
+                Err(Failure::new("it leads to an address that is not a plain web address"))
             }
             () if !secure => Err(Failure::new(format!("it leads to `{host}` without encryption"))),
             () if named => Ok(ServerAccess::Operator),
@@ -189,19 +191,23 @@ mod tests {
         let gitea = AttachmentAddresses::Gitea(at("https://git.example"));
         let cases = [
             (&github(), "".to_owned(), "no address"),
-            (&github(), "data:image/png;base64,AAAA".to_owned(), "no web address"),
-            (&github(), "file:///etc/passwd".to_owned(), "no web address"),
+            (&github(), "data:image/png;base64,AAAA".to_owned(), "not a web address"),
+            (&github(), "file:///etc/passwd".to_owned(), "not a web address"),
             (&github(), format!("https://evil.example/user-attachments/assets/{ID}"), "another server (evil.example)"),
             (&github(), format!("https://github.com.evil.example/assets/{ID}"), "another server"),
             (&github(), format!("https://githubusercontent.com/{ID}"), "another server"),
             (&github(), format!("https://me@github.com/user-attachments/assets/{ID}"), "another server"),
             (&github(), format!("http://169.254.169.254/{ID}"), "another server"),
-            (&github(), "https://github.com/o/r/raw/main/a.png".to_owned(), "not that of an uploaded file"),
-            (&github(), "https://raw.githubusercontent.com/o/r/main/a.png".to_owned(), "not that of an uploaded file"),
+            (&github(), "https://github.com/o/r/raw/main/a.png".to_owned(), "does not belong to an uploaded file"),
+            (
+                &github(),
+                "https://raw.githubusercontent.com/o/r/main/a.png".to_owned(),
+                "does not belong to an uploaded file",
+            ),
             (&gitea, format!("http://git.example/attachments/{ID}"), "another server"),
             (&gitea, format!("https://git.example:3000/attachments/{ID}"), "another server"),
-            (&gitea, "/attachments/1".to_owned(), "not that of an uploaded file"),
-            (&gitea, format!("/attachments/{ID}/x"), "not that of an uploaded file"),
+            (&gitea, "/attachments/1".to_owned(), "does not belong to an uploaded file"),
+            (&gitea, format!("/attachments/{ID}/x"), "does not belong to an uploaded file"),
         ];
         for (forge, address, why) in cases {
             let refused = forge.attachment(&address).expect_err(&address).to_string();
@@ -211,7 +217,7 @@ mod tests {
 
     /// See docs/research/threats.md#i6.
     #[test]
-    fn only_servers_of_the_forge_are_asked() {
+    fn only_servers_of_the_forge_are_contacted() {
         let gitea = AttachmentAddresses::Gitea(at("http://127.0.0.1:3000/"));
         let enterprise = AttachmentAddresses::GitHub(at("https://ghe.example"));
         let hosts = ["minio.internal:9000".to_owned()];

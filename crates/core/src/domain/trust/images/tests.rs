@@ -69,7 +69,7 @@ fn images_of_others_and_on_other_servers_are_refused() {
     insta::assert_snapshot!(lines(&plan), @r"
     - image 1 in the issue was not used: its author has no write access
     - image 2 in a comment by mira was not used: it is on another server (169.254.169.254); upload the image to the issue
-    - image 3 in a comment by mira was not used: its address is no web address; upload the image to the issue
+    - image 3 in a comment by mira was not used: its address is not a web address; upload the image to the issue
     - not used: 2 images in comments by people without write access
     ");
 }

@@ -12,7 +12,7 @@ const MOST_READS: u64 = 4;
 /// Whether the whole content of a file was unpacked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UnpackEnd {
-    /// Yes, or the file is no archive.
+    /// Yes, or the file is not an archive.
     Complete,
     /// The archive has more content than may be unpacked.
     Cut,
@@ -67,7 +67,7 @@ fn zip_members(bytes: &[u8], left: &mut u64, mut scan: impl FnMut(&[u8])) -> Unp
 /// Reads at most `left` bytes, and subtracts their number from it.
 fn unpacked(from: impl Read, left: &mut u64) -> (Vec<u8>, UnpackEnd) {
     let mut out = Vec::new();
-    // What was read before an error counts.
+    // Content before an error counts.
     let _ = from.take(*left + 1).read_to_end(&mut out);
     let end = if out.len() as u64 > *left { UnpackEnd::Cut } else { UnpackEnd::Complete };
     out.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
@@ -126,7 +126,7 @@ mod tests {
 
     /// See docs/research/threats.md#i7.
     #[test]
-    fn archives_with_more_than_is_unpacked_are_cut() {
+    fn archives_above_the_unpacking_limit_are_cut() {
         let is_cut = |bytes: &[u8]| unpack(bytes).1 == UnpackEnd::Cut;
         let zeros = vec![0; ARCHIVE_BYTES as usize];
         assert!(!is_cut(&gzip(&zeros)));

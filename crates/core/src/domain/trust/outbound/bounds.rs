@@ -33,7 +33,7 @@ impl ChangeSize {
         if self.bytes > MAX_CHANGE_BYTES {
             return Some("the change is larger than 4 MiB".to_owned());
         }
-        (self.binary_bytes > MAX_BINARY_BYTES).then(|| "the change holds more than 1 MiB of binary files".to_owned())
+        (self.binary_bytes > MAX_BINARY_BYTES).then(|| "the change contains more than 1 MiB of binary files".to_owned())
     }
 }
 
@@ -48,7 +48,7 @@ mod tests {
 
     /// See docs/research/threats.md#g14.
     #[test]
-    fn each_limit_is_exceeded_by_one_more() {
+    fn each_limit_rejects_one_more() {
         let files = |count: usize| (0..count).map(|n| n.to_string()).collect();
         let most = ChangeSize { files: files(100), bytes: MAX_CHANGE_BYTES, binary_bytes: MAX_BINARY_BYTES };
         assert_eq!(most.exceeded(), None);

@@ -36,7 +36,7 @@ fn constant(pattern: &str) -> Regex {
 /// Maximum nesting of links that is parsed; deeper ones become plain text.
 const NESTED_LINKS: usize = 4;
 
-/// Maximum number of conversions of a text. What one removes can leave a character reference for the next: `&\#64;`.
+/// Maximum number of conversions of a text. One conversion can leave a character reference for the next: `&\#64;`.
 const PASSES: usize = 4;
 
 /// Internal marker for code. Input texts never contain it.
@@ -87,7 +87,7 @@ fn converted(text: &str) -> String {
     out.join("\n").trim_end().to_owned()
 }
 
-/// Whether a line begins with a command to a bot. A path is no command.
+/// Whether a line begins with a command to a bot. A path is not a command.
 fn begins_foreign_command(line: &str) -> bool {
     COMMAND.find(line).is_some_and(|found| !found.as_str()[1..].contains('/'))
 }

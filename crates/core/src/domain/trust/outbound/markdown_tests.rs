@@ -224,7 +224,7 @@ proptest! {
     }
 
     #[test]
-    fn shown_text_leaves_the_structure_around_it_alone(text in markdown_like()) {
+    fn displayed_text_does_not_change_the_surrounding_structure(text in markdown_like()) {
         let page = |inside: &str| format!("### One\n\n{inside}\n\n<details>\n<summary>s</summary>\n\nx\n\n</details>\n\n### Two\n");
         let structure = |markdown: &str| -> Vec<String> {
             Parser::new(markdown).filter_map(|event| match event {
@@ -239,7 +239,7 @@ proptest! {
 
     /// See docs/research/threats.md#i9.
     #[test]
-    fn a_fence_holds_anything(text in markdown_like()) {
+    fn fence_can_contain_any_text(text in markdown_like()) {
         let block = fence(&text, "text");
         let tail = format!("{block}\n\nafter");
         let events: Vec<Event<'_>> = Parser::new(&tail).collect();
@@ -249,7 +249,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cell_stays_one_cell(text in markdown_like()) {
+    fn any_text_stays_in_one_table_cell(text in markdown_like()) {
         let table = format!("| a | b |\n|---|---|\n| {} | end |\n", table_cell(&text));
         let cells = Parser::new_ext(&table, Options::ENABLE_TABLES).filter(|e| matches!(e, Event::Start(Tag::TableCell))).count();
         prop_assert_eq!(cells, 4, "{}", table);
@@ -259,7 +259,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_taken(text in "\\PC*", lines in 0..5_usize, bytes in 0..50_usize) {
+    fn any_text_is_accepted(text in "\\PC*", lines in 0..5_usize, bytes in 0..50_usize) {
         for_people(&text);
         inline(&text);
         inline_code(&text);

@@ -18,7 +18,7 @@ const UNKNOWN: &str = "a token or key";
 /// [`UNKNOWN`], shared by all findings.
 static UNKNOWN_NAME: LazyLock<Arc<str>> = LazyLock::new(|| UNKNOWN.into());
 /// Name for an archive that could not be unpacked completely.
-const UNSCANNED: &str = "something that could not be scanned (an archive that holds more than 16 MiB or 5,000 files, or archives of more than 64 MiB)";
+const UNSCANNED: &str = "something that could not be scanned (an archive with more than 16 MiB or 5,000 files, or archives of more than 64 MiB)";
 /// Name for secrets that were given without a name.
 const UNNAMED: &str = "a secret of the service";
 /// Minimum length of a folded form, in bytes. Shorter ones occur in ordinary words.

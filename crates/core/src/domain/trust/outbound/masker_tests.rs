@@ -56,7 +56,7 @@ fn tokens_are_masked_by_pattern() {
 
 /// A search that reads on from each beginning to the end of the text takes quadratic time.
 #[test]
-fn beginning_of_a_token_reaches_no_further_than_the_next() {
+fn token_prefix_ends_at_the_next_token() {
     let masker = Masker::default();
     let found = |text: String| masker.found(text.as_bytes()).len();
     let keys =

@@ -24,7 +24,7 @@ pub struct Leak {
 
 impl fmt::Display for Leak {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the change seems to hold a secret: {} in {}", self.what, self.place)
+        write!(f, "the change seems to contain a secret: {} in {}", self.what, self.place)
     }
 }
 

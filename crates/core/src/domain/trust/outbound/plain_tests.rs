@@ -30,7 +30,7 @@ fn acting(text: &str) -> Vec<String> {
 
 /// See docs/research/threats.md#i8, docs/research/threats.md#g16.
 #[test]
-fn titles_contain_nothing_that_acts() {
+fn titles_contain_nothing_active() {
     let table = [
         ("Fix #12 for @octocat\n[skip ci] now", "Fix no. 12 for (at)octocat (skip ci) now"),
         ("C# 5 and a@ b", "C# 5 and a(at) b"),
@@ -126,7 +126,7 @@ proptest! {
     }
 
     #[test]
-    fn any_line_is_taken(text in "\\PC*") {
+    fn any_line_is_accepted(text in "\\PC*") {
         title(&text);
         subject(&text, 10);
     }

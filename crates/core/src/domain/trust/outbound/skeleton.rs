@@ -133,7 +133,7 @@ impl Decoded {
     }
 }
 
-/// Returns the view of base64 characters, with those of the URL-safe alphabet converted to the standard one.
+/// Returns the view of base64 characters, with the URL-safe alphabet converted to the standard alphabet.
 pub(super) fn base64_characters(bytes: &[u8]) -> Skeleton {
     let mut view = Skeleton { bytes: Vec::with_capacity(bytes.len()), positions: Vec::with_capacity(bytes.len()) };
     let mut at = 0;

@@ -32,7 +32,7 @@ fn secrets_are_replaced_by_their_names() {
 
 /// See docs/research/threats.md#s8.
 #[test]
-fn secret_is_replaced_at_each_of_its_places_in_json() {
+fn secret_is_replaced_at_every_place_in_json() {
     let outbound = outbound();
     let row =
         json!({ "clean": "clean", "text": SECRET, SECRET: "clean", "long": format!("{}{SECRET}", "x ".repeat(200)) });

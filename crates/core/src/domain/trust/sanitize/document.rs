@@ -1,8 +1,8 @@
-//! Converts issues and comments to documents that contain what the forge's page displays.
+//! Converts issues and comments to documents with the displayed content of the forge's page.
 //!
 //! The forge renders the Markdown. Its HTML is parsed once, and the text of an allow list of elements is the document. Agents,
-//! people, the parser of checks and that of commands all get this document, so that none of them reads text that the others do
-//! not see. What the source contains and the page does not is reported as hidden.
+//! people, the parser of checks and the parser of commands all get this document, so that none of them reads text that the others do
+//! not see. Content of the source that the page does not display is reported as hidden.
 
 mod allowed;
 mod difference;

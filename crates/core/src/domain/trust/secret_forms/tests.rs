@@ -110,7 +110,7 @@ fn ordinary_stream_is_passed_on_at_once() {
 
 /// Bytes that keep as many threads as possible active are read in linear time.
 #[test]
-fn hostile_stream_keeps_few_threads() {
+fn hostile_stream_creates_few_search_threads() {
     let forms = SecretForms::new([SECRET.repeat(3)]);
     for pattern in ["%25", "\\", "s", "sk-", "%2", "\\u00"] {
         let mut scan = scan::Scan::default();

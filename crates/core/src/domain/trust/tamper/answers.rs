@@ -189,7 +189,7 @@ impl LookedUpFunctions {
         self.0.is_empty()
     }
 
-    /// Returns a finding for each file whose functions know exactly what tests expect. `tests` has the contents of test files.
+    /// Returns a finding for each file whose functions return exactly the expected values of tests. `tests` has the contents of test files.
     /// Values that `task`, the text of the task, mentions are ignored.
     pub fn known_to(&self, tests: &[String], task: &str) -> Vec<TamperFinding> {
         let mut found: BTreeMap<&str, (u32, Vec<String>)> = BTreeMap::new();
@@ -293,7 +293,7 @@ fn calls_of(name: &str, text: &str) -> Vec<LiteralCall> {
     calls
 }
 
-/// Returns the line with the other argument of an assertion, if each argument is on a line of its own; else an empty text.
+/// Returns the line with the other argument of an assertion, if each argument is on a separate line; else an empty text.
 fn other_argument<'a>(lines: &[&'a str], at: usize) -> &'a str {
     let ends = |at: Option<usize>, end: char| {
         at.and_then(|at| lines.get(at)).is_some_and(|line| line.trim_end().ends_with(end))
@@ -356,7 +356,7 @@ fn read_function(
     for (index, line) in body.iter().enumerate() {
         starts.push(text.len());
         let line = if language.is_comment(line) || line.len() > LONGEST { "" } else { without_comment(line) };
-        // What follows at the left edge, between functions, is of none.
+        // Unindented code between functions belongs to none.
         text.push_str(if index == 0 { body_of(line) } else { line });
         text.push('\n');
     }
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_that_compute_or_hold_more_are_not_found() {
+    fn functions_that_compute_or_know_more_are_not_found() {
         for (what, path, program, tests, task) in [
             (
                 "a function that computes beside its special cases",
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_that_were_there_before_are_not_found() {
+    fn existing_functions_are_not_found() {
         let program = "def mul(a, b):\n    return {(2, 3): 6}.get((a, b), 0)\n\n\ndef sign(x):\n    return -1 if x == -3 else 1\n\n\nNAME = 1\n";
         let diff = "diff --git a/calc.py b/calc.py\n--- a/calc.py\n+++ b/calc.py\n@@ -8,2 +8,3 @@\n \n \n+NAME = 1\n";
         let text_of = [("calc.py".to_owned(), program.to_owned())].into_iter().collect();
@@ -535,7 +535,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_text_makes_it_panic(program in "(def f\\(a\\):|  return|if a ==|é|[0-9]{1,2}|\"|'|\\(|\\)|:|\\{|\\}|=>|\\?| |\n){0,40}", tests in "(f\\(|[0-9]|\"é|\\)|,| == |\n){0,30}") {
+        fn any_text_does_not_panic(program in "(def f\\(a\\):|  return|if a ==|é|[0-9]{1,2}|\"|'|\\(|\\)|:|\\{|\\}|=>|\\?| |\n){0,40}", tests in "(f\\(|[0-9]|\"é|\\)|,| == |\n){0,30}") {
             for path in ["a.py", "a.js", "src/a.rs", "a.go"] {
                 found(path, &program, &tests, "");
             }

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn new_sources_are_added_to_lines_of_the_base() {
+    fn new_sources_are_added_to_the_lists_of_the_base() {
         let base =
             "SRCS = a.c \\\n  c.c\n\ntest: build/t\n\t./build/t\n\nbuild/t: tests/t.c a.o\n\tcc -o $@ tests/t.c a.o\n";
         let merged = |branch: &str| with_new_sources("Makefile", base, branch, ["src/b.c", "b.py"].into_iter());

@@ -39,7 +39,7 @@ pattern!(
     AUTOMAKE,
     r"^\s*(?:XFAIL_TESTS|TESTS|check_PROGRAMS|check_SCRIPTS|AM_TESTS_ENVIRONMENT|TESTS_ENVIRONMENT|LOG_COMPILER|SUBDIRS|DISABLE_HARD_ERRORS)\b|^\s*[\w./-]*test[\w./-]*\s*\\$"
 );
-// Whole files that a linter or type checker is told to leave alone.
+// Whole files that a linter or type checker ignores by a directive.
 pattern!(
     SILENCED,
     r"^\s*(?:#!\[allow\((?:clippy::all|warnings|unused|clippy::pedantic)|//\s*@ts-nocheck|/\*\s*eslint-disable\s*\*/|#\s*(?:mypy:\s*ignore-errors|flake8:\s*noqa|ruff:\s*noqa|pylint:\s*skip-file|type:\s*ignore\s*$)|//\s*nolint\s*$|#\s*shellcheck\s+disable=all|#\s*rubocop:disable\s+all|//\s*phpcs:ignoreFile|//\s*@codingStandardsIgnoreFile)"
@@ -147,13 +147,13 @@ fn jvm(file: &FileDiff) -> Option<String> {
         CHECKS,
         r"<goal>\s*(?:test|check|verify|integration-test|report)\s*</goal>|<artifactId>\s*(?:maven-surefire|maven-failsafe|maven-checkstyle|jacoco-maven|spotbugs-maven|maven-pmd|maven-enforcer)[\w-]*\s*</artifactId>|\bdependsOn\b.*(?i:test|check|verif|lint)|\buseJUnit\w*|\buseTestNG\b|\bfinalizedBy\b|^\s*(?:id|apply)\b.*(?:checkstyle|jacoco|pmd|spotbugs|detekt|ktlint)"
     );
-    // What is switched on again.
+    // Settings that are switched on again.
     pattern!(ON, r"(?i)(?:ignore_?failures|failure_?ignore|ignore_?exit_?value|\bskip\w*)[\s=(:>]*false\b");
     let off = |line: &str| BUILD_OFF.is_match(line) && !ON.is_match(line);
     added(file, off).or_else(|| removed(file, |line| CHECKS.is_match(line)).filter(|_| !file.is_deleted()))
 }
 
-/// Returns the first added line that satisfies `is` and was not there before.
+/// Returns the first added line that satisfies `is` and is new.
 fn added(file: &FileDiff, is: impl Fn(&str) -> bool) -> Option<String> {
     let old: HashSet<&str> = file.lines(LineChange::Removed).map(str::trim).collect();
     file.lines(LineChange::Added).find(|line| is(line) && !old.contains(line.trim())).map(str::to_owned)

@@ -67,7 +67,7 @@ impl FileDiff {
 }
 
 /// Parses a diff as printed by `git diff`, with or without `diff --git` headers. Other text is ignored. The line counts of hunks
-/// tell their lines from headers, so that a removed line `-- x` is not read as a header.
+/// distinguish their lines from headers, so that a removed line `-- x` is not read as a header.
 pub(super) fn parse(diff: &str) -> Vec<FileDiff> {
     let mut reader = DiffReader::default();
     for line in diff.split('\n') {

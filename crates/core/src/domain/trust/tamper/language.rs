@@ -1,5 +1,5 @@
 //! Syntax of tests, skips and assertions. This file has the rules that all languages share; the tokens of each language are in a
-//! file of their own.
+//! separate file.
 
 mod cpp;
 mod go;

@@ -162,7 +162,7 @@ pub fn is_manifest(path: &str) -> bool {
     matches!(name, "package.json" | "composer.json" | "pyproject.toml" | "setup.cfg" | "Cargo.toml")
 }
 
-/// Puts the base's settings of checks into the branch's manifest. `None` if they are equal, if the file is no manifest, or if one of
+/// Puts the base's settings of checks into the branch's manifest. `None` if they are equal, if the file is not a manifest, or if one of
 /// the texts cannot be read, so that its tools cannot read it either. `is_deleted` returns whether the branch deleted a file of the base.
 pub fn with_base_settings(
     path: &str,

@@ -97,7 +97,7 @@ pub(super) fn scan(code: &ProgramCode<'_>, diff: &DiffSummary, findings: &mut Fi
     }
     // A program that only reads such lines, or prints them as a runner does, ends no process.
     for line in closing.into_iter().filter(|_| ends && !program.entry) {
-        let evidence = format!("writes what a runner reports: {}", line.text.trim());
+        let evidence = format!("writes the report of a runner: {}", line.text.trim());
         findings.add(path, Some(line.number), TamperKind::TestsNeutralized, &evidence);
     }
 }
@@ -192,7 +192,7 @@ impl<'a> ProgramFile<'a> {
 
     fn assertion(&self, line: &CodeLine<'_>) -> bool {
         let language = self.code.language;
-        // What a source file of C defines stays in it.
+        // A definition in a C source file stays local to it.
         let own = language == Language::Cpp
             && !self.code.file.path().rsplit('.').next().is_some_and(|end| end.starts_with('h'));
         let had = || self.was_there(&self.had_assertion, |text| language.replaces_assertion(text));

@@ -1,4 +1,4 @@
-//! New test files. The checks run a second time without them, because what a runner loads beside the tests of the base can change
+//! New test files. The checks run a second time without them, because files that a runner loads beside the tests of the base can change
 //! the results of these tests.
 
 use std::collections::HashSet;
@@ -38,7 +38,7 @@ pub struct NewTests<'a> {
     listed: HashSet<String>,
 }
 
-/// Kind of test files that one runner loads together: those of a language, or those with a file name extension.
+/// Kind of test files that one runner loads together: by language or by file name extension.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum TestKind {
     Known(Language),
@@ -66,7 +66,7 @@ impl<'a> NewTests<'a> {
         let (mut tests, program): (Vec<_>, Vec<_>) =
             diff::parse(diff).into_iter().partition(|file| is_test_file(file.path()));
         program.iter().for_each(|file| found.read(file));
-        // What belongs to the program names further parts of it.
+        // Program files name further program files.
         tests.retain(|file| file.is_new() && is_test_code(file.path()));
         for _ in 0..MAX_ROUNDS {
             let (apart, parts) = tests.into_iter().partition(|file| found.is_apart(file.path()));
@@ -208,7 +208,7 @@ mod tests {
 
     /// See docs/research/threats.md#g17.
     #[test]
-    fn new_tests_that_runners_load_are_apart() {
+    fn new_tests_that_runners_load_are_separate() {
         for path in [
             "test_aaa.py",
             "tests/conftest.py",
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_data_and_tests_of_other_languages_are_not_apart() {
+    fn programs_data_and_tests_of_other_languages_are_not_separate() {
         for path in [
             "src/new.py",
             "pkg/testing/helper.go",
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_that_a_command_starts_are_not_apart() {
+    fn tests_that_a_command_starts_are_not_separate() {
         for (command, path) in [
             ("python3 -m pytest tests/test_new.py", "tests/test_new.py"),
             ("python3 -m unittest tests.test_new.NewTest", "tests/test_new.py"),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_that_the_branch_names_elsewhere_are_not_apart() {
+    fn tests_that_the_branch_names_elsewhere_are_not_separate() {
         for (file, line, path) in [
             ("src/lib.rs", "mod tests;", "src/tests.rs"),
             ("src/calc.rs", "mod tests;", "src/calc/tests.rs"),

@@ -1,4 +1,4 @@
-//! Changed lines of a program file, with what their hunks show of the code around them.
+//! Changed lines of a program file, with the surrounding code in their hunks.
 
 use std::collections::{BTreeSet, HashMap};
 

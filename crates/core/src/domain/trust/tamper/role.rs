@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_decides_where_the_path_misleads() {
+    fn content_overrides_a_misleading_path() {
         let start = CheckStart::new(
             ["node run.js", "python3 -m checks", "python3 main.py", "sh suite/all.sh"],
             ["run.js", "checks/__main__.py", "main.py", "suite/all.sh"],

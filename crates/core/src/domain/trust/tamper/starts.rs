@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use super::config_files::{is_check_config, is_makefile};
 use super::marks::is_test_code;
 
-// Files that runners, build tools, package managers, shells and interpreters read without being told.
+// Files that runners, build tools, package managers, shells and interpreters read automatically.
 pattern!(
     READ,
     r"(?i)^(?:\.npmrc|\.yarnrc(?:\.ya?ml)?|\.pnpmfile\.[cm]?js|\.pnp\.(?:c?js|loader\.mjs|data\.json)|pnpm-workspace\.ya?ml|bunfig\.toml|deno\.jsonc?|\.env(?:\.(?:test|testing|ci|local|development|production|staging|[\w-]+\.local))?|\.envrc|\.tool-versions|\.?mise(?:\.\w+)*\.toml|\.nvmrc|\.node-version|\.python-version|\.ruby-version|\.java-version|\.sdkmanrc|rust-toolchain(?:\.toml)?|go\.work(?:\.sum)?|\.bazelrc|\.bazelversion|\.buckconfig|gradle\.properties|\.proverc|Directory\.(?:Build|Packages)\.\w+|global\.json|nuget\.config|\S+\.runsettings|xunit\.runner\.json|CMake(?:User)?Presets\.json|\.?php\.ini|\.user\.ini|\.bashrc|\.bash_\w+|\.profile|\.zsh\w+|\.kshrc|\.shrc|\.inputrc|\.pdbrc(?:\.py)?|\.pythonrc\S*|\.irbrc|\.pryrc|\.gdbinit|\.lldbinit|pyvenv\.cfg|\S+\.pth|(?:site|user)customize\.py|conftest\.py|\S+\.(?:mk|mak|make|just)|stack\.yaml|cabal\.project(?:\.local)?|\.ghci|info\.rkt|\.iex\.exs|\.sbtopts|\.jvmopts|\.perltidyrc|\.rspec-local|babel\.config\.\w+|\.babelrc(?:\.\w+)?|\.swcrc|init\.gradle(?:\.kts)?|(?:docker-)?compose\.override\.ya?ml)$"
@@ -164,7 +164,7 @@ impl<'a> CheckStart<'a> {
     /// command executes or reads is the subject of the check and does not count.
     fn executes(&self, path: &str) -> bool {
         let shell = matches!(extension(path), "" | "sh" | "bash" | "zsh" | "ksh" | "ps1" | "bat" | "cmd");
-        // What a makefile, a manifest or another task runner calls is out of sight.
+        // The commands of a makefile, a manifest or another task runner are unknown.
         let called = || self.commands.iter().any(|command| INDIRECT.is_match(command)) && is_script_about_checks(path);
         (shell || ABOUT_CHECKS.is_match(path)) && self.runs(path) || called() || self.compiles(path)
     }
@@ -560,7 +560,7 @@ mod tests {
 
     /// See docs/research/threats.md#g17.
     #[test]
-    fn files_that_tools_prefer_or_load_take_places() {
+    fn files_that_tools_prefer_or_load_shadow_files_of_the_base() {
         let base = [
             "BUILD",
             "lib/BUILD",
@@ -595,7 +595,7 @@ mod tests {
 
     /// See docs/research/threats.md#g17.
     #[test]
-    fn scripts_behind_other_files_start_checks() {
+    fn indirectly_called_scripts_start_checks() {
         let base = ["scripts/verify.py", "scripts/release.py", "tools/lint.mjs", "src/verify.py", "Makefile"];
         for command in ["make test", "npm run style", "cd web && yarn check", "just ci", "tox -e py311"] {
             let start = CheckStart::new([command], base);
@@ -607,7 +607,7 @@ mod tests {
 
     /// See docs/research/threats.md#g17.
     #[test]
-    fn modules_and_vendored_copies_take_places() {
+    fn modules_and_vendored_copies_shadow_files_of_the_base() {
         let start = CheckStart::new(["python -m mypy .", "python3 -m calc.check"], ["go.mod", "main.go", "web/a.php"]);
         assert!(start.depends_on("mypy/__init__.py") && start.depends_on("vendor/example.org/a/a.go"));
         assert!(start.is_on_path("calc.py") && start.is_on_path("calc/check.py") && !start.is_on_path("calc2.py"));
@@ -645,7 +645,7 @@ mod tests {
     }
 
     #[test]
-    fn compiled_and_native_modules_take_places() {
+    fn compiled_and_native_modules_shadow_standard_modules() {
         for path in ["argparse.pyc", "re.so", "tests/random.cpython-311.pyc", "json/__init__.pyc", "typing.pyd"] {
             assert!(shadowed_module(path).is_some(), "{path}");
         }

@@ -102,7 +102,7 @@ impl<'a> TestData<'a> {
         texts
     }
 
-    /// Returns the programs of the base that a script of the checks names, if its language names programs. A test is no script.
+    /// Returns the programs of the base that a script of the checks names, if its language names programs. A test is not a script.
     pub fn programs_of(&self, path: &str, content: &str) -> Vec<&'a str> {
         let names_them = Language::of(path).is_some_and(|language| NAMING_LANGUAGES.contains(&language));
         match names_them && !is_test_file(path) && self.start.depends_on(path) {
@@ -152,7 +152,7 @@ impl<'a> TestData<'a> {
     }
 
     /// Whether a test uses a program of the base. The data is the subject of other tests. In languages in which tests do not name the
-    /// files of the program, they use it.
+    /// files of the program, every test counts as using it.
     fn uses_program(&self, path: &str, language: Option<Language>, content: &str) -> bool {
         let is_test = is_test_file(path);
         let is_program = |program: &&str| is_test || !self.failing.contains(*program);
@@ -371,7 +371,7 @@ mod tests {
 
     /// See docs/research/threats.md#g17.
     #[test]
-    fn commands_name_recorded_output_and_their_subject() {
+    fn commands_distinguish_recorded_output_from_input() {
         let command = "python3 report.py data/sales.csv | diff -u docs/report.txt -";
         assert_eq!(used("docs/report.txt", &[command], &[], &[]), Some(DataUse::Compared));
         assert_eq!(used("data/sales.csv", &[command], &[], &[]), None);
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn data_of_the_program_is_not_of_tests() {
+    fn data_of_the_program_is_not_test_data() {
         let test = ("tests/test_app.py", "import report\nopen(\"locales/de.json\"); names = [\"en\", \"de\"]\n");
         for program in ["LOCALES = Path(__file__).parent / \"locales\"\n", "f\"locales/{language}.json\"\n"] {
             assert_eq!(used("locales/de.json", &["pytest"], &[], &[test, ("app.py", program)]), None, "{program}");

@@ -98,7 +98,7 @@ fn weakened_configuration_is_found() {
 
 /// The run with the base's tests judges these.
 #[test]
-fn files_that_the_run_with_the_base_tests_replaces_are_not_searched() {
+fn files_replaced_by_the_run_with_base_tests_are_not_searched() {
     for diff in [
         edit("tests/test_a.py", "-def test_adds():\n-    assert add(1, 1) == 2\n x"),
         edit("tests/test_a.py", " def test_adds():\n-    assert add(1, 1) == 2\n+    import os; os._exit(0)"),
@@ -185,9 +185,9 @@ fn recorded_cases_block() {
     assert!(cases.len() >= 90 && missed.is_empty(), "{} cases, missed: {missed:#?}", cases.len());
 }
 
-/// Without the whole file, the closing quotes look like opening ones.
+/// Without the complete file, closing quotes look like opening quotes.
 #[test]
-fn line_after_the_end_of_a_documentation_is_program_code() {
+fn line_after_a_docstring_is_program_code() {
     let old = "def end():\n    \"\"\"\n    Ends.\n    >>> end()\n    \"\"\"\n";
     let diff = "diff --git a/calc.py b/calc.py\n--- a/calc.py\n+++ b/calc.py\n@@ -3,3 +3,4 @@\n     Ends.\n     >>> end()\n     \"\"\"\n+    os._exit(0)\n";
     assert_eq!(files_to_read(diff), ["calc.py".to_owned()].into());
@@ -200,13 +200,13 @@ fn line_after_the_end_of_a_documentation_is_program_code() {
 }
 
 #[test]
-fn odd_diffs_are_read() {
+fn unusual_diffs_are_parsed() {
     let quoted = "diff --git \"a/src/test_\\303\\244.ts\" \"b/src/\\303\\244.ts\"\n--- \"a/src/\\303\\244.ts\"\n\
                   +++ \"b/src/\\303\\244.ts\"\n@@ -1,1 +1,2 @@\n+// @ts-nocheck\n x\n";
     assert_eq!(found(quoted)[0].path, "src/ä.ts");
     let blanks = edit("my src/a.ts", "+// @ts-nocheck\n y").replace("+++ b/my src/a.ts", "+++ b/my src/a.ts\t");
     assert_eq!(found(&blanks)[0].path, "my src/a.ts");
-    // A removed SQL comment is no header; what comes after it still counts.
+    // A removed SQL comment is not a header; the lines after it still count.
     let sql = "diff --git a/src/a.ts b/src/a.ts\n--- a/src/a.ts\n+++ b/src/a.ts\n@@ -1,2 +1,2 @@\n--- a comment\n+// @ts-nocheck\n x\n";
     assert_eq!(kinds(sql), [CheckConfigEdited]);
     let windows = edit("src/a.ts", "+// @ts-nocheck\n x").replace('\n', "\r\n");
@@ -284,7 +284,7 @@ fn large_diffs_are_scanned() {
 
 proptest::proptest! {
     #[test]
-    fn no_text_makes_it_panic(text in "(diff --git a/t/a.py b/t/a.py|--- a/x\"|\\+\\+\\+ b/a.js|\\+\\+\\+ b/setup.cfg|@@ -1,9 \\+1,9 @@ é|[-+ ]\\s{0,4}(exit\\(0|#\\[cfg\\(test\\)\\]|fn é|def a|return True|pytest|\"|\\\\)|\\PC{0,8}|\n|\r\n){0,40}") {
+    fn any_text_does_not_panic(text in "(diff --git a/t/a.py b/t/a.py|--- a/x\"|\\+\\+\\+ b/a.js|\\+\\+\\+ b/setup.cfg|@@ -1,9 \\+1,9 @@ é|[-+ ]\\s{0,4}(exit\\(0|#\\[cfg\\(test\\)\\]|fn é|def a|return True|pytest|\"|\\\\)|\\PC{0,8}|\n|\r\n){0,40}") {
         found(&text);
     }
 }

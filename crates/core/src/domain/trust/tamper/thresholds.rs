@@ -52,7 +52,7 @@ pub(super) fn scan(file: &FileDiff, findings: &mut Findings) {
 /// Whether a bound has a looser number than before.
 fn loosened(old: &str, new: &str) -> bool {
     let rises = AT_MOST.is_match(old);
-    // A number of warnings or failures below zero is no limit.
+    // A number of warnings or failures below zero is not a limit.
     let worse = |(old, new): (f64, f64)| if rises { new > old || (new < 0.0 && old >= 0.0) } else { new < old };
     (rises || AT_LEAST.is_match(old)) && numbers(old).zip(numbers(new)).any(worse)
 }

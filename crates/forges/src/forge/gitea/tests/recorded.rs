@@ -73,7 +73,7 @@ fn recorded_deliveries_have_the_expected_events() {
     }
 }
 
-/// Accounts and addresses repeat everywhere; those of one place stand for all.
+/// Accounts and addresses repeat everywhere; one place is representative.
 fn shortened(mut body: Value) -> Value {
     let keep = ["id", "login"];
     for path in ["/issue/user", "/comment/user", "/pull_request/user", "/repository/owner", "/pusher"] {
@@ -91,7 +91,7 @@ fn shortened(mut body: Value) -> Value {
 
 /// See docs/research/faults.md#f19.
 #[test]
-fn damaged_deliveries_are_answered_and_claim_nothing_new() {
+fn damaged_deliveries_are_answered_without_new_claims() {
     // Each field is damaged in some of the ways, by turns; in all of them with all cases of property tests.
     let tried = cases(DAMAGES).cases;
     let (mut count, mut last_path, mut field, mut damage) = (0, String::new(), 0, 0);
@@ -110,7 +110,7 @@ fn damaged_deliveries_are_answered_and_claim_nothing_new() {
                 return;
             }
             count += 1;
-            // A panic fails the test. What is left may be understood less precisely, but as no other command.
+            // A panic fails the test. A shortened body may lose details, but must not become another command.
             if let ParsedDelivery::Event(event) = parsed(&header, damaged) {
                 let event = serde_json::to_value(event).unwrap()["event"].as_str().unwrap().to_owned();
                 let less = ["pull_changed", "repository_changed", "checks_changed"];

@@ -304,7 +304,7 @@ async fn issues_are_opened_and_closed() {
 
 /// See docs/research/threats.md#p14, docs/research/faults.md#f12.
 #[tokio::test]
-async fn transferred_issue_is_not_found_and_renamed_repository_is() {
+async fn transferred_issue_is_not_found_but_renamed_repository_is_found() {
     for (place, name, is_there) in [("acme/other", "app", false), ("acme/App", "app", true), ("acme/new", "new", true)]
     {
         let (github, transport) = with_token();
@@ -324,7 +324,7 @@ async fn transferred_issue_is_not_found_and_renamed_repository_is() {
     }
 }
 
-/// A label that was set before the issue was transferred here was set elsewhere.
+/// A label from before the transfer of the issue belongs to the other repository.
 /// See docs/research/threats.md#p14.
 #[tokio::test]
 async fn transferred_label_has_no_assignment() {
@@ -465,7 +465,7 @@ async fn graphql_errors_map_to_error_kinds() {
 
 /// A change that "went wrong" may have been made, so it is looked up before it is tried again.
 #[tokio::test]
-async fn change_that_went_wrong_in_graphql_is_ambiguous() {
+async fn change_with_a_graphql_error_is_ambiguous() {
     let (github, transport) = with_token();
     let template = "/repos/{owner}/{repo}/issues/comments/{comment_id}";
     let body = answer("GET", template, 200, json!({ "node_id": "IC_x" }));
@@ -484,7 +484,7 @@ async fn limit_that_graphql_reports_with_success_pauses_all_calls_until_it_reset
     let cases: [(&[(&str, &str)], i64); 4] = [
         (&[("retry-after", "30"), ("x-ratelimit-reset", &later)], 30_000),
         (&[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", &reset), ("x-ratelimit-resource", "graphql")], 90_000),
-        // The budget is not used up, so its reset is not that of the limit that was hit.
+        // The budget is not used up, so its reset does not belong to the limit that was hit.
         (&[("x-ratelimit-remaining", "4000"), ("x-ratelimit-reset", &later)], 60_000),
         (&[("retry-after", "soon")], 60_000),
     ];
@@ -519,7 +519,7 @@ async fn custom_role_maps_to_its_permissions() {
         (rights(true, true, true, true, true), "admin", Permission::Admin),
         (rights(false, true, true, true, true), "write", Permission::Maintain),
         (rights(false, false, true, true, true), "write", Permission::Write),
-        // The legacy permission is only what the role is reduced to.
+        // The legacy permission is only a reduction of the role.
         (rights(false, false, false, true, true), "write", Permission::Triage),
         (rights(false, false, false, false, true), "write", Permission::Read),
         (rights(false, false, false, false, false), "read", Permission::None),
@@ -577,7 +577,7 @@ async fn capabilities_that_need_graphql_are_withdrawn_without_it() {
 }
 
 #[tokio::test]
-async fn unavailable_reviewers_are_left_out() {
+async fn unavailable_reviewers_are_omitted() {
     let (github, transport) = with_token();
     let target = "/repos/acme/app/pulls/43/requested_reviewers";
     let refusal = json!({ "message": "Reviews may only be requested from collaborators." });

@@ -95,7 +95,7 @@ async fn conclusions_are_counted_and_failures_have_logs() {
     transport.finish();
 }
 
-/// GitHub itself gives old check runs this conclusion, which its description of the API lacks.
+/// GitHub gives old check runs this conclusion, which its API description does not list.
 #[tokio::test]
 async fn stale_check_run_counts_neither_as_passed_nor_as_failed() {
     let (github, transport) = with_token();

@@ -73,7 +73,7 @@ pub(in crate::process::sandbox) struct Open {
     pub(in crate::process::sandbox) network: bool,
     /// Unix sockets; `true` in tests only.
     pub(in crate::process::sandbox) sockets: bool,
-    /// Access to processes outside and to what they share; `true` in tests only.
+    /// Access to processes outside and to their shared objects; `true` in tests only.
     pub(in crate::process::sandbox) processes: bool,
 }
 
@@ -95,7 +95,7 @@ fn rules(open: Open) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
     let allowed = [libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK].into_iter().chain(unix);
     refuse(libc::SYS_socket, other_than(allowed)?)?;
     if !open.sockets {
-        // Pairs are connected already; those of datagrams can be connected anew.
+        // Pairs are already connected; pairs of datagram sockets can be connected again.
         for kind in [libc::SOCK_DGRAM, libc::SOCK_RAW] {
             refuse(libc::SYS_socketpair, vec![of_type(kind)?])?;
         }

@@ -195,7 +195,7 @@ async fn by_line(store: &Store, line: &str) -> Option<Learning> {
 }
 
 #[tokio::test]
-async fn step_is_learnt_once() {
+async fn learnings_of_a_step_are_stored_once() {
     let store = Store::in_memory().expect("opened");
     let mut run = LearningRun::new(&store, "r-1", StepMemory::default()).await;
     run.begin().await;
@@ -258,7 +258,7 @@ async fn finished_loop_adds_experience() {
 }
 
 #[tokio::test]
-async fn disabled_memory_learns_nothing() {
+async fn disabled_memory_stores_no_learnings() {
     let store = Store::in_memory().expect("opened");
     let mut run = LearningRun::new(&store, "r-1", StepMemory::off()).await;
     run.begin().await;

@@ -151,7 +151,7 @@ fn disconnect(server: &PostgresServer) {
 }
 
 #[tokio::test]
-async fn lost_connection_is_busy_and_made_again() {
+async fn lost_connection_is_reported_as_busy_and_reopened() {
     let Some(server) = PostgresServer::start() else { return };
     let store = Store::open(server.schema()).expect("opened");
     let set = |key: &'static str| store.write(move |c| installation::set(c, key, "yes"));
@@ -206,7 +206,7 @@ async fn lost_connection_is_busy_and_made_again() {
     assert!(store.write(|_| Ok(())).await.is_err(), "closed");
 }
 
-/// The server's clock decides, whatever the clocks of the hosts are.
+/// The server's clock decides, not the clocks of the hosts.
 #[tokio::test]
 async fn leases_expire_by_the_clock_of_the_server() {
     let Some(server) = PostgresServer::start() else { return };

@@ -111,7 +111,7 @@ fn resumed_session_gets_only_new_facts() {
 }
 
 #[test]
-fn news_leave_out_the_background_and_keep_failures_first() {
+fn update_for_a_resumed_session_omits_background_and_lists_failures_first() {
     let mut context = rich();
     let all = context.news(&[], 5_000);
     assert!(all.text.contains("Tried in iteration 9: rewrite the parser; still failing"), "{}", all.text);

@@ -102,7 +102,7 @@ fn best_state_has_no_hidden_regression() {
     uncounted[2].checks = failing_tests(&["d"]);
     assert_eq!(carried(&uncounted), Some(3), "other tests fail, which is not known to be worse");
     let only = best(&[state(1, 0.5, &[false, true])]).unwrap();
-    assert_eq!(only.broke, ["`check 0` held before the first iteration and fails"]);
+    assert_eq!(only.broke, ["`check 0` passed before the first iteration and fails now"]);
 }
 
 #[test]

@@ -394,7 +394,7 @@ proptest! {
 }
 
 #[test]
-fn redirect_that_was_followed_by_a_gain_is_learnt() {
+fn redirect_with_a_gain_becomes_a_learning() {
     let followed = Some(FollowedRedirect { way: "find the cause first".into(), cause: "The loop is stuck".into() });
     let learnt = |completion_after: f64, tampered: bool| {
         let facts = IterationFacts {
@@ -415,7 +415,7 @@ fn redirect_that_was_followed_by_a_gain_is_learnt() {
 }
 
 #[test]
-fn irrelevant_reflections_take_no_place_in_the_window() {
+fn irrelevant_reflections_do_not_use_the_window() {
     let reflection = |iteration: u32, approach: &str, failed: &str| {
         Reflection::of(&ReflectionFacts {
             iteration,

@@ -152,7 +152,7 @@ fn only_redirects_about_approach_become_learnings() {
 }
 
 #[test]
-fn redirect_of_the_iteration_before_is_followed() {
+fn redirect_of_the_previous_iteration_counts_as_followed() {
     let followed = |level, fresh, way: &str, discarded| {
         let (before, now) = after(&[8, 2], |current| {
             let found = JudgedDetection {

@@ -10,7 +10,7 @@ fn remark(loop_id: &str, text: &str) -> Remark {
 }
 
 #[test]
-fn only_remarks_that_say_something_are_kept() {
+fn remarks_without_content_are_dropped() {
     for text in ["", "LGTM", "nit", "please fix this", "@mona thoughts?", SEE_REMARKS, " \n ", "👍"] {
         assert_eq!(remark_text(text), None, "{text}");
     }
@@ -21,7 +21,7 @@ fn only_remarks_that_say_something_are_kept() {
 }
 
 #[test]
-fn remark_recurs_in_different_loops_only() {
+fn remark_recurs_only_across_loops() {
     let settings = MemorySettings::default();
     let known = [
         remark("r-1", "Log the request id in each handler"),
@@ -89,7 +89,7 @@ fn default_similarity_has_the_published_precision_and_recall() {
 }
 
 #[test]
-fn pairs_without_common_words_never_ask_for_the_same() {
+fn remarks_without_common_words_are_never_similar() {
     let settings = MemorySettings { remark_similarity: 0.2, ..MemorySettings::default() };
     let common = |one: &str, other: &str| words(one).iter().any(|word| words(other).contains(word));
     let unrelated = labeled().into_iter().filter(|(_, one, other)| !common(one, other)).collect::<Vec<_>>();

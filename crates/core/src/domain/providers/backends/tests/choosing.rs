@@ -32,7 +32,7 @@ fn avoided_backend_is_used_if_no_other_is_free() {
 }
 
 #[test]
-fn never_lists_obstacles() {
+fn unavailable_choice_lists_its_obstacles() {
     let scene = BackendsFixture::new(only(&[]));
     assert_eq!(scene.choose(None, at(0)), BackendChoice::Never { reasons: Vec::new() });
     let mut scene = BackendsFixture::new(settings());

@@ -22,7 +22,7 @@ fn blocked(scene: &BackendsFixture, loop_id: &str, now: Timestamp) -> Option<Opt
 }
 
 #[test]
-fn claimed_refusal_holds_for_its_loop_alone() {
+fn claimed_refusal_applies_only_to_its_loop() {
     for (kind, until) in [
         (LimitKind::Rate, Some(at(90))),
         (LimitKind::Quota, Some(at(90))),
@@ -80,7 +80,7 @@ fn reports_of_two_loops_park_a_backend_for_an_hour_at_most() {
             assert_eq!(end.is_some(), until.is_some(), "{kind:?}");
             assert!(end.is_none_or(|end| end >= at(9_990)), "{kind:?}: {end:?}");
         }
-        // What the service observes itself needs no other report.
+        // The service's own observation needs no confirmation.
         scene.see(BackendObservation::CallStarted { call: of("three"), likely_cost: None }, at(63));
         let observed =
             BackendObservation::CallLimited { call: of("three"), cost: None, limit: limit(kind, until), seed: 1 };
@@ -95,7 +95,7 @@ fn reports_of_two_loops_park_a_backend_for_an_hour_at_most() {
 }
 
 #[test]
-fn declined_call_leaves_the_backend_available() {
+fn declined_call_does_not_disable_the_backend() {
     for kind in [LimitKind::Policy, LimitKind::Empty, LimitKind::OwnBudget] {
         let mut scene = BackendsFixture::new(only(&["a"]));
         assert_eq!(claim(&mut scene, "one", limit(kind, None), at(0)), [], "{kind:?}");
@@ -135,7 +135,7 @@ fn errors_of_one_loop_do_not_park_for_others() {
 }
 
 #[test]
-fn missing_model_is_missing_for_its_loop() {
+fn missing_model_is_excluded_only_for_its_loop() {
     let mut scene = BackendsFixture::new(only(&["a"]));
     claim(&mut scene, "one", limit(LimitKind::ModelMissing, None), at(0));
     let backend = &scene.state.backends["a"];

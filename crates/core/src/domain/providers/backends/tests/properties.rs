@@ -133,7 +133,7 @@ fn holds(scene: &BackendsFixture, seed: u64, now: Timestamp) -> Result<(), TestC
             prop_assert!(!request.exclude.contains(&backend));
             prop_assert!(scene.state.backends.get(&backend).is_none_or(BackendState::is_active), "{backend}");
         }
-        // A wait always goes forward, and is told with what it is for.
+        // A wait never ends in the past, and is reported with its reason.
         BackendChoice::Wait { until, reasons } => {
             prop_assert!(until > now && until.since(now) <= 40 * 24 * HOUR && reasons.len() == 3, "{until:?}");
         }

@@ -11,7 +11,7 @@ fn d1_backend_enabled_in_configuration_is_used() {
     scene.settings.backends.get_mut("a").unwrap().enabled = true;
     assert_eq!(scene.chosen(None, at(1)), "a");
 
-    // One that was disabled for its key comes back with another configuration, not with the same one read again.
+    // A backend that was disabled for its key is enabled by another configuration, not by rereading the same one.
     let configured =
         |text: &str| BackendObservation::Configured { fingerprints: [("a".to_owned(), text.to_owned())].into() };
     scene.see(configured("key 1"), at(1));

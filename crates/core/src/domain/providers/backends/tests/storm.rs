@@ -312,7 +312,7 @@ fn fifty_loops_finish_in_a_storm_of_limits() {
 }
 
 #[test]
-fn other_rotations_finish_in_the_storm() {
+fn other_rotations_finish_in_a_storm_of_limits() {
     for mode in [RotationMode::RoundRobin, RotationMode::TimeSliced] {
         let ours = Storm::run(3, AMPLE, mode, false);
         println!("{mode:?}: {ours:?}");

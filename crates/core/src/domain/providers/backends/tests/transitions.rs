@@ -17,7 +17,7 @@ fn reported_end_is_used_with_jitter() {
 }
 
 #[test]
-fn unknown_ends_double_until_a_success() {
+fn waits_without_a_stated_end_double_until_a_success() {
     let mut scene = BackendsFixture::new(only(&["a"]));
     let mut now = at(0);
     for minutes in [1, 2, 4, 8, 16, 32, 60, 60] {
@@ -70,7 +70,7 @@ fn concurrent_calls_count_one_limit() {
     }
     assert_eq!((reported, scene.state.backends["a"].backoff_step), (1, 1));
     assert!(scene.until("a") <= at(2));
-    // A told end takes the place of a guessed one, and the later of two told ones stands.
+    // A reported end replaces an estimated one, and the later of two reported ends counts.
     let mut scene = BackendsFixture::new(settings());
     for key in ["x", "y", "z"] {
         scene.start(key, "a", at(0));
@@ -93,7 +93,7 @@ fn older_calls_do_not_end_cooldown_or_probation() {
     scene.see(BackendObservation::Elapsed, at(3));
     scene.succeed("late", "a", at(3));
     assert!(matches!(scene.status("a"), BackendStatus::Active { probation: Some(_), .. }));
-    // And an old call's limit without an end is no news, once the backend is back.
+    // And an old call's limit without an end is outdated once the backend is active again.
     let mut scene = BackendsFixture::new(settings());
     scene.start("old", "a", at(0));
     scene.limited("a", LimitKind::Overload, None, at(1));
@@ -117,7 +117,7 @@ fn auth_and_billing_errors_disable_until_a_person_acts() {
     scene.see(BackendObservation::Enabled { backend: "a".to_owned() }, at(2));
     scene.hit("old", "a", limit(LimitKind::Auth, None), at(3));
     assert!(scene.state.backends["a"].is_active(), "the old call used the old key");
-    // A call that was under way when it was parked tells of the key that is in use.
+    // A call that ran when the backend was parked still reports about the current key.
     scene.start("old", "a", at(4));
     scene.limited("a", LimitKind::Rate, None, at(4));
     scene.hit("old", "a", limit(LimitKind::Auth, None), at(4));
@@ -207,7 +207,7 @@ fn thresholds_block_calls_until_capacity_returns() {
     assert_eq!(scene.chosen(None, at(1)), "a", "a call of unknown cost fits");
     scene.spend("x", "a", 1.0, at(30));
     assert_eq!(scene.until("a"), at(60));
-    // What is under way counts with what it is likely to cost.
+    // Running calls count with their likely cost.
     let mut scene = of(|t| t.max_cost_per_day = Some(Usd(Money::from_usd(5.0))));
     let likely_cost = Some(Money::from_usd(4.0));
     scene.see(BackendObservation::CallStarted { call: call("x", "a"), likely_cost }, at(0));

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 
 #[test]
-fn error_text_is_split_into_evidence() {
+fn error_message_yields_status_and_code() {
     for (message, status, code) in [
         ("unexpected status 503 Service Unavailable: x", Some(503), None),
         ("exceeded retry limit, last status: 429 Too Many Requests", Some(429), None),
@@ -30,7 +30,7 @@ fn error_text_is_split_into_evidence() {
 }
 
 #[test]
-fn final_error_names_its_origin() {
+fn final_error_is_classified_by_its_origin() {
     let with = |status: Option<u16>, code: &str| LimitSignals {
         status,
         code: Some(code.to_owned()).filter(|code| !code.is_empty()),
@@ -44,7 +44,7 @@ fn final_error_names_its_origin() {
         (with(None, "overloaded_error"), "x", Some(LimitKind::Overload)),
         (with(None, ""), "Connection dropped (ECONNRESET)", Some(LimitKind::Overload)),
         (with(None, ""), "the API did not answer: fetch failed", Some(LimitKind::Overload)),
-        // Whoever refuses with such a status is asked in vain, whatever the words.
+        // A retry is useless after such a status, independently of the text.
         (with(Some(401), ""), "x", Some(LimitKind::Auth)),
         (with(Some(402), ""), "x", Some(LimitKind::Billing)),
         (with(Some(404), ""), "x", Some(LimitKind::ModelMissing)),
@@ -62,7 +62,7 @@ fn final_error_names_its_origin() {
 
 /// The corpus as errors of programs, which may come from another source than the provider.
 #[test]
-fn error_of_any_program_counts_at_its_beginning() {
+fn errors_of_any_program_are_recognized_at_their_beginning() {
     let corpus = |name: &str| -> Vec<Value> {
         let file = format!("{}/../../tests/fixtures/limits/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
         let text = std::fs::read_to_string(file).unwrap();

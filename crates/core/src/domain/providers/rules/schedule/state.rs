@@ -40,7 +40,7 @@ pub(super) struct ElapsedSinceLook {
     pub(super) now: Timestamp,
     /// Last iteration that had ended at the last evaluation.
     pub(super) iteration: u32,
-    /// Whether the last error differs from that of the last evaluation.
+    /// Whether the last error differs from the error at the last evaluation.
     pub(super) new_error: bool,
 }
 

@@ -65,16 +65,13 @@ fn failed_condition_is_reported_and_has_no_effect() {
     let broken = look(0);
     assert_eq!(
         (broken.firings.len(), broken.broken),
-        (
-            0,
-            vec!["rule 1 of the schedule (`10 % iteration == 0`) does not count: it takes a remainder by 0".to_owned()]
-        )
+        (0, vec!["rule 1 of the schedule (`10 % iteration == 0`) has no effect: it takes a remainder by 0".to_owned()])
     );
     assert_eq!(look(5).firings.len(), 0, "it was true before");
 }
 
 #[test]
-fn iterations_between_evaluations_fire_once() {
+fn skipped_iterations_fire_a_rule_once() {
     let schedule = schedule(json!([
         { "trigger": { "at_iteration": 3 }, "action": "escalate" },
         { "trigger": { "every_iterations": 4 }, "action": "switch_backend" },
@@ -83,7 +80,7 @@ fn iterations_between_evaluations_fire_once() {
     let looks = played(&schedule, [0, 1, 1, 2, 3, 3, 7, 8, 8, 13].map(iteration));
     let expected: [&[usize]; 10] = [&[], &[2], &[], &[], &[0], &[], &[1], &[1, 2], &[], &[1]];
     assert_eq!(looks, expected);
-    // A loop that nobody looked at before does not act on what is long past, and one that began anew acts again.
+    // A loop without an earlier evaluation does not act on past times, and a restarted loop acts again.
     let mut state = ScheduleState::default();
     assert_eq!(schedule.look(&iteration(10), START, &mut state).firings, []);
     assert_eq!(schedule.look(&iteration(3), START, &mut state).firings.len(), 1);
@@ -120,7 +117,7 @@ fn refusals_fire_only_on_error_rules() {
     let refused = |n: u32, words: &str| RuleFacts { refused: vec![words.to_owned()], ..iteration(n) };
     let refusal = refused(1, "claude was left for its rate limit: try again in 5m");
     assert_eq!(played(&schedule, [refusal.clone(), refusal]), [&[0][..], &[]]);
-    // No iteration has ended where all refuse, and what the one before ended with was seen.
+    // No iteration ended because all backends refused, and the previous iteration's error was already seen.
     let mut state = ScheduleState::begun(START);
     let failed = RuleFacts { last_error: Some("boom".to_owned()), ..iteration(1) };
     let rules = |look: Look| look.firings.into_iter().map(|firing| firing.rule).collect::<Vec<_>>();
@@ -132,7 +129,7 @@ fn refusals_fire_only_on_error_rules() {
 }
 
 #[test]
-fn cron_times_between_evaluations_fire_every_rule() {
+fn missed_cron_times_fire_every_rule_once() {
     let schedule = schedule(json!([
         { "trigger": { "cron": "30 * * * *" }, "action": "escalate", "reason": "half past" },
         { "trigger": { "cron": "*/30 * * * *" }, "action": "switch_backend" },

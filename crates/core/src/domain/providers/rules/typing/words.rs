@@ -41,7 +41,7 @@ pub(super) fn unknown(name: &str) -> String {
 /// Returns the error for an unknown function.
 pub(super) fn refused_call(name: &str) -> String {
     if matches!(name, operators::INDEX | operators::OPT_INDEX | operators::OPT_SELECT) {
-        return "there are no values with elements".to_owned();
+        return "no value has elements".to_owned();
     }
     if FUNCTIONS.contains(&name) {
         return format!(

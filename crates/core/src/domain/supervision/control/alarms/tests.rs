@@ -45,7 +45,7 @@ fn sudden_regression_raises_alarm() {
 }
 
 #[test]
-fn slow_slide_raises_regression() {
+fn slow_decline_raises_regression() {
     let slide: Vec<f64> = (0..20).map(|n| 0.8 - 0.02 * f64::from(n)).collect();
     let course = of(Regression, &slide);
     assert_eq!(course[..8], [None; 8]);

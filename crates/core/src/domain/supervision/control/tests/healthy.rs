@@ -44,7 +44,7 @@ fn steady_gain(settings: &ControlSettings) -> Vec<(String, Urgency)> {
 }
 
 #[test]
-fn windup_of_a_loop_with_progress_keeps_profile_and_urgency() {
+fn windup_with_progress_does_not_change_profile_and_urgency() {
     for (profile, urgency) in steady_gain(&ControlSettings::default()) {
         assert_ne!(profile, "recovery");
         assert!(urgency < Urgency::Critical, "{profile}: {urgency:?}");

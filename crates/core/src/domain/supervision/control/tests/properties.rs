@@ -114,7 +114,7 @@ fn state_with_impossible_figures_is_rebuilt() {
 }
 
 #[test]
-fn out_of_range_figures_are_clamped_and_counted() {
+fn out_of_range_values_are_clamped_and_counted() {
     let bad = Record {
         completion: serde_json::from_value((-7).into()).unwrap(),
         quality: f64::NEG_INFINITY,

@@ -141,7 +141,7 @@ fn prompt_states_breadth_of_work() {
 }
 
 #[test]
-fn movements_have_a_cause_and_disabled_actuators_stay() {
+fn actuator_movements_have_a_cause_and_disabled_actuators_do_not_move() {
     let records = completions(&[0.1; 4]);
     let decisions = run(&records, &long(), &pinned_settings());
     let lines: Vec<_> =
@@ -195,7 +195,7 @@ fn prompt_names_problems() {
 }
 
 #[test]
-fn fixed_gains_stay_and_explicit_profile_wins() {
+fn fixed_gains_do_not_change_and_explicit_profile_takes_precedence() {
     let fixed = ControlSettings { adaptive_gains: false, base_profile: "cautious".to_owned(), ..pinned_settings() };
     for decision in run(&completions(&[0.1; 6]), &long(), &fixed) {
         assert_eq!((decision.gains.profile.as_str(), decision.gains.gains.kp), ("cautious", 0.2));

@@ -159,7 +159,7 @@ fn every_signal_and_severity_of_regression_is_reached() {
 }
 
 #[test]
-fn test_tampering_is_reached_and_climbs_the_levels() {
+fn test_tampering_reaches_every_level() {
     let weakened = |_: usize, r: &mut Record| r.tampering = vec!["a test was removed".to_owned()];
     reached(usual(), DetectionKind::TestTampering, "weakened_checks", DetectionSeverity::High, &flat(1, weakened));
     let skipped = trace(&[0.3, 0.4], |at, r| {

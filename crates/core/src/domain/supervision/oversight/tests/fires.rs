@@ -350,7 +350,7 @@ fn token_growth_fires_on_its_patterns() {
     };
     fired(6, &[60.0, 70.0, 80.0, 150.0, 160.0, 170.0]);
     fired(8, &[60.0, 60.0, 60.0, 80.0, 90.0, 150.0, 150.0, 170.0]);
-    // A run that failed immediately is no evidence.
+    // A run that failed immediately is not evidence.
     let failed = flat(7, |at, r| {
         r.tokens_out = [60_000.0, 70_000.0, 80_000.0, 150_000.0, 500.0, 160_000.0, 170_000.0][at];
         r.agent_failure = (at == 4).then(|| "crashed".to_owned());
@@ -366,7 +366,7 @@ fn evidence_of(mut it: ReviewedLoop, kind: DetectionKind, records: &[Record]) ->
 }
 
 #[test]
-fn evidence_names_blockers_files_and_efficiency() {
+fn evidence_contains_blockers_files_and_efficiency() {
     let reviewed_loop = ReviewedLoop::default;
     let blocked = flat(3, |_, r| {
         r.error_signature = error("E0308: mismatched types");

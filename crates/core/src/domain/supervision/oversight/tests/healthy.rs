@@ -33,7 +33,7 @@ fn work(at: usize, record: &mut Record) {
 }
 
 #[test]
-fn loops_near_stuck_are_left_alone() {
+fn loops_near_stuck_are_not_disturbed() {
     let error = |_: usize, r: &mut Record| r.error_signature = Some("assertion failed".to_owned());
     quiet("the same first error, ever fewer", ReviewedLoop::default(), &trace(&rising(10, 0.05), error));
     quiet(
@@ -72,7 +72,7 @@ fn loops_near_stuck_are_left_alone() {
 }
 
 #[test]
-fn loops_near_oscillation_are_left_alone() {
+fn loops_near_oscillation_are_not_disturbed() {
     quiet(
         "one revert",
         ReviewedLoop::default(),
@@ -100,7 +100,7 @@ fn loops_near_oscillation_are_left_alone() {
 }
 
 #[test]
-fn loops_near_deviation_are_left_alone() {
+fn loops_near_deviation_are_not_disturbed() {
     let task = "Fix the login bug: users are logged out after a minute";
     let words = |at: usize, r: &mut Record| {
         work(at, r);
@@ -146,7 +146,7 @@ fn loops_near_deviation_are_left_alone() {
 }
 
 #[test]
-fn loops_near_resource_burn_are_left_alone() {
+fn loops_near_resource_burn_are_not_disturbed() {
     let with_facts = |facts: TaskFacts| ReviewedLoop { facts, ..ReviewedLoop::default() };
     let facts = || TaskFacts { estimated_iterations: Some(10.0), max_iterations: 40.0, ..TaskFacts::default() };
     quiet("twice the estimate and no more", with_facts(facts()), &trace(&rising(20, 0.03), work));
@@ -178,7 +178,7 @@ fn loops_near_resource_burn_are_left_alone() {
 }
 
 #[test]
-fn loops_near_regression_are_left_alone() {
+fn loops_near_regression_are_not_disturbed() {
     let tests = |r: &mut Record, passing: f64, failing: f64| {
         (r.tests_passing, r.tests_failing) = (Some(passing), Some(failing))
     };
@@ -219,7 +219,7 @@ fn loops_near_regression_are_left_alone() {
 }
 
 #[test]
-fn loops_near_test_tampering_are_left_alone() {
+fn loops_near_test_tampering_are_not_disturbed() {
     let counted = |counts: [[f64; 3]; 2]| {
         move |at: usize, r: &mut Record| {
             work(at, r);
@@ -239,7 +239,7 @@ fn loops_near_test_tampering_are_left_alone() {
 }
 
 #[test]
-fn loops_near_no_change_and_agent_failure_are_left_alone() {
+fn loops_near_no_change_and_agent_failure_are_not_disturbed() {
     let mut renamed = rising(5, 0.05);
     renamed.push(0.5);
     quiet(
@@ -292,7 +292,7 @@ fn loops_near_no_change_and_agent_failure_are_left_alone() {
 }
 
 #[test]
-fn loops_near_token_growth_are_left_alone() {
+fn loops_near_token_growth_are_not_disturbed() {
     let mut it = ReviewedLoop { settings: OversightSettings::default(), ..ReviewedLoop::default() };
     // By default, findings of this detection are only recorded.
     it.settings.token_growth.observe = false;
@@ -318,7 +318,7 @@ fn loops_near_token_growth_are_left_alone() {
 }
 
 #[test]
-fn uneven_use_of_tokens_is_not_growth() {
+fn uneven_token_use_is_not_growth() {
     let mut found = 0;
     let loops = 500;
     for seed in 0..loops {
@@ -373,7 +373,7 @@ fn noisy(seed: u64, bell: bool) -> Vec<Record> {
 }
 
 #[test]
-fn noise_is_left_alone() {
+fn noisy_loops_are_not_disturbed() {
     for seed in 0..500 {
         quiet(&format!("seed {seed}"), ReviewedLoop::on("Let the parser read nested lists"), &noisy(seed, false));
         quiet(&format!("bell {seed}"), ReviewedLoop::on("Let the parser read nested lists"), &noisy(seed, true));
@@ -432,7 +432,7 @@ fn disturbed(records: &[Record]) -> Option<String> {
 }
 
 #[test]
-fn the_whole_pipeline_leaves_a_noisy_loop_alone() {
+fn pipeline_does_not_disturb_a_noisy_loop() {
     for seed in 1..=113 {
         let records = walking(seed);
         assert!(records.len() < 30 && records.last().is_some_and(Record::is_finished), "seed {seed}");

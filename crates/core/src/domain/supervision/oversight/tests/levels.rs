@@ -68,7 +68,7 @@ fn oscillation_of_four_cycles_pauses() {
 }
 
 #[test]
-fn ended_detection_causes_no_further_intervention() {
+fn detection_that_ended_causes_no_further_intervention() {
     let trees = ["a", "b", "a", "b", "c", "d", "e"];
     let back_and_on = flat(7, |at, r| r.tree = Some(trees[at].to_owned()));
     assert_eq!(
@@ -86,7 +86,7 @@ fn ended_detection_causes_no_further_intervention() {
 }
 
 #[test]
-fn deviation_warns_and_is_redirected_but_never_pauses() {
+fn deviation_warns_and_redirects_but_never_pauses() {
     let mut it = ReviewedLoop::default();
     it.settings.climb_after = 10;
     let strange = |_: usize, r: &mut Record| r.objective_similarity = Some(0.1);
@@ -99,7 +99,7 @@ fn deviation_warns_and_is_redirected_but_never_pauses() {
 }
 
 #[test]
-fn a_burn_by_its_ratio_its_worth_and_its_end() {
+fn resource_burn_level_depends_on_ratio_and_outlook() {
     let facts = TaskFacts { estimated_iterations: Some(2.0), max_iterations: 90.0, ..TaskFacts::default() };
     let course = |completions: &[f64]| {
         course(
@@ -131,7 +131,7 @@ fn broken(length: usize) -> Vec<Record> {
 }
 
 #[test]
-fn a_critical_regression_restores_the_best_iteration_and_pauses() {
+fn critical_regression_restores_the_best_iteration_and_pauses() {
     let mut it = ReviewedLoop::default();
     let verdicts = it.run(&broken(5));
     assert_eq!(level(&verdicts[3], DetectionKind::Regression), Some(InterventionLevel::Warn));
@@ -148,7 +148,7 @@ fn a_critical_regression_restores_the_best_iteration_and_pauses() {
 }
 
 #[test]
-fn a_second_critical_regression_or_a_failed_restore_ends_the_loop() {
+fn second_critical_regression_or_failed_restore_ends_the_loop() {
     let mut it = ReviewedLoop::default();
     it.run(&broken(5));
     it.state.resume(5, "ann", &it.settings);
@@ -179,14 +179,14 @@ fn a_second_critical_regression_or_a_failed_restore_ends_the_loop() {
 }
 
 #[test]
-fn the_state_before_the_first_iteration_can_be_the_best() {
+fn state_before_the_first_iteration_can_be_the_best() {
     let last =
         ReviewedLoop::default().run(&trace(&[0.2, 0.2], |_, r| r.checks = vec![build(false), test(false)])).pop();
     assert_eq!(last.unwrap_or_default().restore, Some(0));
 }
 
 #[test]
-fn a_regression_that_recovers_is_withdrawn() {
+fn regression_that_recovers_is_withdrawn() {
     let records = trace(&[0.5, 0.5, 0.55], |at, r| r.tests_passing = Some([10.0, 4.0, 10.0][at]));
     let mut it = ReviewedLoop::default();
     let verdicts = it.run(&records);
@@ -195,7 +195,7 @@ fn a_regression_that_recovers_is_withdrawn() {
 }
 
 #[test]
-fn tampering_again_after_a_redirect_pauses() {
+fn tampering_after_a_redirect_pauses() {
     let records = trace(&[0.3, 0.4, 0.5, 0.6], |at, r| {
         r.tampering = if at % 2 == 0 { vec!["tests/a.rs: a test was removed".to_owned()] } else { Vec::new() };
     });
@@ -212,7 +212,7 @@ fn tampering_again_after_a_redirect_pauses() {
 }
 
 #[test]
-fn no_change_and_agent_failure_climb() {
+fn repeated_no_change_and_agent_failure_raise_the_level() {
     let idle = flat(7, |_, r| r.tree = Some("a".to_owned()));
     let mut it = ReviewedLoop::default();
     it.settings.stuck.enabled = false;
@@ -228,7 +228,7 @@ fn no_change_and_agent_failure_climb() {
 }
 
 #[test]
-fn token_growth_is_recorded_and_climbs_once_it_may_intervene() {
+fn token_growth_raises_its_level_only_if_enabled() {
     let growing = flat(10, |at, r| {
         r.tree = Some(at.to_string());
         r.error_signature = Some("x".repeat(at + 1));
@@ -262,13 +262,13 @@ fn directive_without_a_prefix_is_a_warning() {
 }
 
 #[test]
-fn the_next_prompt_says_it_once_a_cause() {
+fn each_cause_gives_one_directive() {
     let mut it = ReviewedLoop::default();
     let verdicts = it.run(&flat(4, same_error));
     assert_eq!(verdicts[2].decision, OversightDecision::ContinueWithDirectives);
     insta::assert_snapshot!(texts(&verdicts[2]), @r#"
         OVERRIDE: Stop the present approach; it does not work. Take one that was not tried. Evidence: the same error in 3 of the last 5 iterations: error: no such table.
-        - Take a different approach; what was tried does not work.
+        - Take a different approach; the previous ones do not work.
         - Find the cause with a minimal reproduction before changing more.
         - Split the task and do its smallest part first.
         "#);
@@ -286,7 +286,7 @@ fn the_next_prompt_says_it_once_a_cause() {
 }
 
 #[test]
-fn the_most_severe_wins_and_the_others_are_recorded() {
+fn most_severe_detection_decides_and_the_others_are_recorded() {
     let records = flat(5, |at, r| {
         same_error(at, r);
         r.tree = Some("a".to_owned());
@@ -337,7 +337,7 @@ fn observed_detections_are_only_recorded() {
 }
 
 #[test]
-fn a_pause_stays_until_a_person_resumes() {
+fn pause_lasts_until_a_person_resumes() {
     let mut it = ReviewedLoop::default();
     it.run(&flat(5, same_error));
     assert_eq!(it.review(&flat(6, same_error)).decision, OversightDecision::Pause);
@@ -358,7 +358,7 @@ fn a_pause_stays_until_a_person_resumes() {
 }
 
 #[test]
-fn the_report_says_whether_it_helped() {
+fn report_states_whether_an_intervention_helped() {
     let reported = |records: &[Record]| {
         let mut it = ReviewedLoop::default();
         let verdicts = it.run(records);

@@ -50,7 +50,7 @@ proptest! {
     #![proptest_config(test_support::cases(200))]
 
     #[test]
-    fn any_history_is_judged(
+    fn every_history_gives_a_valid_decision(
         records in prop::collection::vec(record(), 1..14),
         task in text(),
         estimate in prop::option::of(figure()),
@@ -84,7 +84,7 @@ proptest! {
     }
 
     #[test]
-    fn causes_of_any_history_stand_in_the_order_of_their_rank(
+    fn causes_are_ordered_by_rank_for_any_history(
         records in prop::collection::vec(record(), 1..14),
         task in text(),
         seed in any::<bool>(),
@@ -137,6 +137,6 @@ proptest! {
 }
 
 #[test]
-fn without_history_there_is_nothing_to_judge() {
+fn empty_history_gives_no_decision() {
     assert_eq!(ReviewedLoop::default().review(&[]), OversightVerdict::default());
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn directives_stand_in_the_order_of_the_rank() {
+fn directives_are_ordered_by_rank() {
     let mut it = ReviewedLoop::on("Fix the authentication tests of the login service");
     it.settings.stuck.enabled = false;
     // Both are new in the third iteration; the text alone would cause a higher level than the measurement.

@@ -50,13 +50,13 @@ fn return_names_the_iteration_that_the_files_equal() {
 }
 
 #[test]
-fn unchanged_tree_is_no_return() {
+fn unchanged_tree_is_not_a_return() {
     assert_eq!(severities(&agent("a a a a")), "- - - -");
     assert_eq!(severities(&agent("a b b b")), "- - - -");
 }
 
 #[test]
-fn tree_that_the_service_restored_is_no_return() {
+fn tree_restored_by_the_service_is_not_a_return() {
     let (agent, nothing, service) = (TreeChange::Agent, TreeChange::Nothing, TreeChange::Service);
     // The best state was restored after the second iteration, and then the agent changed nothing.
     let restored = [("a", agent, 0.3), ("b", agent, 0.2), ("a", nothing, 0.3), ("c", agent, 0.3)];
@@ -77,7 +77,7 @@ fn tree_that_the_service_restored_is_no_return() {
 }
 
 #[test]
-fn own_work_of_the_service_is_no_iteration_without_a_change() {
+fn change_by_the_service_is_not_counted_as_no_change() {
     let records = flat(4, |at, record| {
         record.tree = Some("a".to_owned());
         record.change = if at == 0 { TreeChange::Agent } else { TreeChange::Service };
@@ -87,7 +87,7 @@ fn own_work_of_the_service_is_no_iteration_without_a_change() {
 }
 
 #[test]
-fn return_that_takes_back_a_loss_or_comes_with_progress_is_none() {
+fn return_after_a_loss_or_with_progress_is_not_counted() {
     let worse_and_back = [("a", TreeChange::Agent, 0.5), ("b", TreeChange::Agent, 0.3), ("a", TreeChange::Agent, 0.5)];
     assert_eq!(severities(&worse_and_back), "- - -");
     let better_and_back = [("a", TreeChange::Agent, 0.3), ("b", TreeChange::Agent, 0.4), ("a", TreeChange::Agent, 0.3)];
@@ -99,7 +99,7 @@ fn return_that_takes_back_a_loss_or_comes_with_progress_is_none() {
 }
 
 #[test]
-fn weakened_tests_between_equal_trees_are_no_return() {
+fn weakened_tests_between_equal_trees_prevent_a_return() {
     let records = flat(3, |at, record| {
         (record.tree, record.change) = (Some(["a", "b", "a"][at].to_owned()), TreeChange::Agent);
         record.tampering = if at == 1 { vec!["tests/a.rs: a test was removed".to_owned()] } else { Vec::new() };

@@ -5,7 +5,7 @@ use crate::domain::model::settings::{Settings, lines, without_range};
 use serde_json::json;
 
 #[test]
-fn defaults_are_valid_and_come_back() {
+fn defaults_are_valid_and_survive_serialization() {
     let settings = OversightSettings::default();
     assert_eq!(settings.validate(), []);
     assert_eq!(without_range::<OversightSettings>(), [""; 0], "every number has a range");
@@ -16,7 +16,7 @@ fn defaults_are_valid_and_come_back() {
 }
 
 #[test]
-fn setting_one_leaves_its_neighbors() {
+fn setting_one_value_does_not_change_others() {
     let file: OversightSettings = serde_json::from_value(json!({"stuck": {"same_error_count": 2}})).expect("valid");
     assert_eq!((file.stuck.same_error_count, file.stuck.window), (2, OversightSettings::default().stuck.window));
     let merged =
@@ -63,7 +63,7 @@ fn setting_errors_name_the_allowed_values() {
 }
 
 #[test]
-fn tighter_thresholds_find_sooner() {
+fn tighter_thresholds_detect_earlier() {
     let mut it = ReviewedLoop::default();
     it.settings = it.settings.merged(&json!({"stuck": {"same_error_count": 2}})).expect("valid");
     let error = |_: usize, r: &mut Record| r.error_signature = Some("boom".to_owned());

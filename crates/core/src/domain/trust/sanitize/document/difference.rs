@@ -30,7 +30,7 @@ static IMAGE: LazyLock<Regex> =
 /// Link with its text and its address without the scheme.
 static LINK: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"\[([^\[\]\n]{1,200})\]\((?:https?://|mailto:)?([^()\s]{1,200})\)"));
-/// Syntax without text of its own: language of a code block, mark of a footnote or task, reference to a link definition.
+/// Syntax without displayed text: language of a code block, mark of a footnote or task, reference to a link definition.
 static SYNTAX: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"(?m)^[ \t>*+-]*(?:`{3,}|~{3,})[ \t]*[\w+#.,-]{1,30}|\[\^[^\]\s]{1,40}\]|\[[xX]\]|\]\[[^\[\]\n]{1,40}\]|^[ \t>]*\[[^\[\]\n]{1,40}\]:",
@@ -43,8 +43,8 @@ fn pattern(source: &str) -> Regex {
     Regex::new(source).expect("a constant pattern")
 }
 
-/// Reports the parts of `source` whose words the page does not contain: neither its text nor what it displays in place of words.
-/// HTML comments in `known` are those of issue templates.
+/// Reports the parts of `source` whose words the page does not contain: neither its text nor its replacements of words.
+/// `known` contains the HTML comments of issue templates.
 pub(super) fn report(source: &str, (text, beside): (&str, &[String]), known: &HashSet<String>, unseen: &mut Unseen) {
     let mut page: HashMap<String, usize> = HashMap::new();
     for (_, word) in std::iter::once(text).chain(beside.iter().map(String::as_str)).flat_map(words) {
@@ -72,7 +72,7 @@ pub(super) fn report(source: &str, (text, beside): (&str, &[String]), known: &Ha
     }
 }
 
-/// Returns the ranges of the source outside of HTML comments, and those of the comments.
+/// Returns the ranges of the source outside of HTML comments, and the ranges of the comments.
 fn split(source: &str) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
     let (mut prose, mut comments) = (Vec::new(), Vec::new());
     let mut at = 0;

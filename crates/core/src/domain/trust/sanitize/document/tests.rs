@@ -83,7 +83,7 @@ fn recorded_pages_give_their_text_and_report_the_rest() {
 
 /// See docs/research/threats.md#i2.
 #[test]
-fn recorded_comments_give_the_commands_of_their_page() {
+fn commands_are_read_from_recorded_pages() {
     for case in recorded().into_iter().flat_map(|pages| pages.commands) {
         let found = command::parse(&read(&case.source, Some(&case.page)));
         assert_eq!(found.len(), case.commands, "{}: {found:?}", case.name);
@@ -91,7 +91,7 @@ fn recorded_comments_give_the_commands_of_their_page() {
 }
 
 #[test]
-fn page_is_written_as_text() {
+fn page_is_converted_to_text() {
     let table = [
         ("", ""),
         ("plain text", "plain text"),
@@ -240,7 +240,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn any_page_is_read(
+    fn any_page_is_parsed(
         parts in prop::collection::vec(prop::sample::select(vec![
             "<p>", "</p>", "<div>", "</div>", "<b hidden>", "</b>", "<pre><code class=\"language-ralph\">", "</code></pre>", "<ul><li>",
             "</ul>", "<table><tr><td>", "</table>", "<a href=\"https://x.example\">", "</a>", "<!--", "-->", "<details>", "word", " ",
@@ -255,7 +255,7 @@ proptest! {
     }
 
     #[test]
-    fn plain_words_stay_as_they_are(lines in prop::collection::vec("[a-z]{1,6}( [a-z]{1,6}){0,5}", 1..6)) {
+    fn plain_words_stay_unchanged(lines in prop::collection::vec("[a-z]{1,6}( [a-z]{1,6}){0,5}", 1..6)) {
         let text = lines.join("\n");
         prop_assert_eq!(write(&read_markdown(&text).parts), text.clone());
         prop_assert_eq!(write(&plain(&text).parts), text);

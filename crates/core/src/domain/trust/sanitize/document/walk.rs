@@ -19,7 +19,7 @@ static FAR_RIGHT: LazyLock<Regex> =
 /// Class of a change that a reviewer suggests, which GitHub displays as a diff.
 const SUGGESTION: &str = "js-suggested-changes-blob";
 
-/// Number of consecutive lines without visible text after which text counts as displaced, because nobody scrolls further.
+/// Number of consecutive lines without visible text after which text counts as displaced, because readers do not scroll further.
 const EMPTY_LINES: usize = 100;
 /// Maximum number of columns of a table; further ones are off the screen.
 const COLUMNS: usize = 20;
@@ -30,7 +30,7 @@ const LONGEST_ADDRESS: usize = 200;
 /// Maximum length of a language of a code block, in bytes.
 const LONGEST_LANGUAGE: usize = 20;
 
-/// Converts a tree, and adds the result to a document. Returns what the page displays in place of words of the source: the
+/// Converts a tree, and adds the result to a document. Returns the page's replacements of words of the source: the
 /// addresses of links, and the names of emoji.
 pub(super) fn read(nodes: &[HtmlNode], document: &mut Document) -> Vec<String> {
     let mut walk = DocumentWalk {
@@ -73,7 +73,7 @@ pub(super) fn read(nodes: &[HtmlNode], document: &mut Document) -> Vec<String> {
 struct OpenElement {
     /// Element that was opened in the document; `None` if there is no counterpart.
     part: Option<DocumentElement>,
-    /// Whether the element is displayed on lines of its own.
+    /// Whether the element is displayed on separate lines.
     block: bool,
     /// Whether the element is a table row.
     row: bool,
@@ -209,7 +209,7 @@ impl DocumentWalk<'_> {
         true
     }
 
-    /// Converts an element without content of its own, or without a counterpart. Returns whether the children are to be visited.
+    /// Converts an element without its own content, or without a counterpart. Returns whether the children are to be visited.
     fn leaf(&mut self, at: usize, name: &QualName, attributes: &[Attribute]) -> bool {
         match &*name.local {
             "br" => {
@@ -341,7 +341,7 @@ impl DocumentWalk<'_> {
         if valid { language.to_lowercase() } else { String::new() }
     }
 
-    /// Adds an element that forges draw. Returns whether it is one.
+    /// Adds an element that forges render as a picture. Returns whether the node is such an element.
     fn drawn(&mut self, at: usize, name: &QualName, attributes: &[Attribute]) -> bool {
         let (kind, source, inline) = match &*name.local {
             "math-renderer" => {
@@ -385,7 +385,7 @@ impl DocumentWalk<'_> {
         self.code_block("suggestion".to_owned(), &characters::visible(&lines).0);
     }
 
-    /// Adds a code block, up to the part that is off the screen.
+    /// Adds a code block without the part that is off the screen.
     fn code_block(&mut self, language: String, text: &str) {
         if self.displaced {
             return;
