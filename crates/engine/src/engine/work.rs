@@ -226,7 +226,7 @@ impl Work {
                         workspaces.merge_base_into(&current.id, repo, head, &merging.other).await?;
                     }
                     None => {
-                        let lost = WorkOutcome::AgentLost { salvaged: None, cost: Money(0) };
+                        let lost = WorkOutcome::AgentLost { salvaged: None, cost: Money(0), before_start: false };
                         return Ok(Receipt::outcome("the run's files are lost", *ticket, lost));
                     }
                 }

@@ -35,7 +35,7 @@ use crate::domain::providers::backends::{BackendRole, CallAdvice, SessionUse};
 use crate::domain::providers::call_refusal::CallRefusal;
 use crate::engine::context::random;
 use crate::engine::forges::account::ForgeAccount;
-use crate::engine::providers::{CallEnd, CallUsage, PlannedCall};
+use crate::engine::providers::{CallEnd, CallUsage, LostCalls, PlannedCall};
 use crate::engine::receipt::{EffectError, Receipt};
 use crate::engine::spans::ModelCall;
 use crate::engine::work::run_records::AgentRunInputs;
@@ -63,9 +63,10 @@ impl Runs {
         let plans = attempt.plans();
         let Attempt { ticket, iteration, attempt, lease, was_started } = attempt;
         if was_started {
-            let cost = self.calls.settle_lost(current, ticket).await?;
+            let LostCalls { cost, before_start } = self.calls.settle_lost(current, ticket).await?;
             let salvaged = self.verification.workspaces.salvage(&current.id, repo).await.unwrap_or_default();
-            return Ok(Receipt::outcome("the run was lost", ticket, WorkOutcome::AgentLost { salvaged, cost }));
+            let lost = WorkOutcome::AgentLost { salvaged, cost, before_start };
+            return Ok(Receipt::outcome("the run was lost", ticket, lost));
         }
         let Some(head) = &current.branch.head else {
             return Err(EffectError::Permanent { why: "the loop has no commit to work on".into() });
@@ -181,7 +182,7 @@ impl Runs {
         let number = plan.calls();
         let planned = PlannedCall {
             key: format!("{}{number}", calls::key_prefix(&task.current.id, task.ticket)),
-            purpose: "agent",
+            purpose: calls::AGENT,
             role: BackendRole::Agent,
             exclude: plan.excluded().to_vec(),
             model: None,
