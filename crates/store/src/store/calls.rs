@@ -325,8 +325,7 @@ fn raise_lost(c: &Connection, key: &str, real: Money, now: Timestamp) -> StoreRe
 }
 
 /// Settles the calls of a loop whose process died; returns each call's backend, purpose and assumed cost. The calls of `counted`
-/// backends recorded the cost of each request before they sent it. For others, the cost is at least that of the most expensive of
-/// the backend's past calls for the same purpose, because they may have ended without a report.
+/// backends recorded the cost of each request before they sent it; others cost at least [`assumed`].
 pub fn abandon(
     c: &Connection,
     of: &LoopId,
@@ -334,18 +333,12 @@ pub fn abandon(
     settings: &BackendsSettings,
     now: Timestamp,
 ) -> StoreResult<Vec<(String, BackendRole, Money)>> {
-    let mut statement =
-        c.prepare("SELECT key, backend, purpose, reserved FROM calls WHERE loop_id = ?1 AND ended_at IS NULL")?;
-    let open = statement.query_map([of.as_str()], |row| {
-        Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?, Money(row.get(3)?)))
-    })?;
+    let mut statement = c.prepare("SELECT key, backend FROM calls WHERE loop_id = ?1 AND ended_at IS NULL")?;
+    let open = statement.query_map([of.as_str()], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))?;
     let open = open.collect::<Result<Vec<_>, _>>()?;
     let mut lost = Vec::new();
-    for (key, backend, purpose, reserved) in open {
-        let at_least = match counted.contains(&backend) {
-            true => Money(0),
-            false => reserved.max(most_expensive(c, &backend, &purpose)?),
-        };
+    for (key, backend) in open {
+        let at_least = if counted.contains(&backend) { Money(0) } else { assumed(c, &key)? };
         let ending = Ending::Lost { at_least };
         let booking = CallSettlement { ending, estimated: true, usage: TokenUsage::default(), outcome: "lost" };
         let mut who = None;
@@ -360,20 +353,27 @@ pub fn abandon(
     Ok(lost)
 }
 
-/// Returns the cost of the most expensive of a backend's past calls for a purpose. A first run of an agent may have any cost;
-/// returns the cost that is assumed before the first run of all.
-fn most_expensive(c: &Connection, backend: &str, purpose: &str) -> StoreResult<Money> {
+/// Returns the cost to assume for a call that ended without a complete report: the reserved and the reported cost, and the cost of
+/// the most expensive of the backend's past calls for the same purpose, whichever is highest. A first run of an agent may cost as
+/// much as the first run of all.
+pub fn assumed(c: &Connection, key: &str) -> StoreResult<Money> {
+    let sql = "SELECT backend, purpose, max(reserved, coalesce(shown, 0)) FROM calls WHERE key = ?1";
+    let (backend, purpose, known) = c
+        .prepare_cached(sql)?
+        .query_row([key], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, Money(row.get(2)?))))?;
     let sql = format!(
         "SELECT max(cost) FROM (SELECT cost FROM calls
              WHERE backend = ?1 AND purpose = ?2 AND outcome IN ('finished', 'failed') ORDER BY id DESC LIMIT {PAST}) past"
     );
     let most: Option<i64> = c.prepare_cached(&sql)?.query_row(params![backend, purpose], |row| row.get(0))?;
-    Ok(most.map_or(if purpose == AGENT { LIKELY_DEFAULT } else { Money(0) }, Money))
+    let first = if purpose == AGENT { LIKELY_DEFAULT } else { Money(0) };
+    Ok(known.max(most.map_or(first, Money)))
 }
 
 /// Whether an agent was started by a call whose key has the prefix `beginning`.
 pub fn has_agent(c: &Connection, beginning: &str) -> StoreResult<bool> {
-    let sql = "SELECT EXISTS (SELECT 1 FROM calls WHERE substr(key, 1, length(?1)) = ?1 AND key >= ?1 AND purpose = ?2)";
+    let sql =
+        "SELECT EXISTS (SELECT 1 FROM calls WHERE substr(key, 1, length(?1)) = ?1 AND key >= ?1 AND purpose = ?2)";
     Ok(c.prepare_cached(sql)?.query_row(params![beginning, AGENT], |row| row.get(0))?)
 }
 
@@ -870,7 +870,8 @@ mod tests {
             let inputs = c.query_row("SELECT count(*), max(input) FROM inputs", [], |row| {
                 Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?))
             })?;
-            let expected = LoopInput::Outcome { ticket: 0, outcome: WorkOutcome::AskedAtEnd { cost: Money::from_usd(0.3) } };
+            let expected =
+                LoopInput::Outcome { ticket: 0, outcome: WorkOutcome::AskedAtEnd { cost: Money::from_usd(0.3) } };
             assert_eq!(inputs, (1, serde_json::to_string(&expected)?));
             Ok(())
         })

@@ -743,8 +743,11 @@ fn cost_after_end_is_booked() {
     let late = run.current.run.ticket;
     run.command(LoopCommand::Abort(command::Abort { reason: String::new() })).is(LoopState::Aborted, LoopStep::Idle);
     let before = run.current.spent.cost;
-    run.tell(LoopInput::Outcome { ticket: late, outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(7), before_start: false } })
-        .is(LoopState::Aborted, LoopStep::Idle);
+    run.tell(LoopInput::Outcome {
+        ticket: late,
+        outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(7), before_start: false },
+    })
+    .is(LoopState::Aborted, LoopStep::Idle);
     assert_eq!(run.current.spent.cost, before.plus(Money(7)));
     assert!(run.current.pull.opened.is_none() && !run.has(|e| matches!(e, Effect::Forge(ForgeEffect::Pull { .. }))));
 }
@@ -1141,7 +1144,10 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
         })),
         11 => command_input(LoopCommand::Budget(command::Budget { limit: Money(90_000_000) })),
         12 => LoopInput::Timer(TimerInput::TimerDue { timer: TimerKind::Deadline }),
-        13 => LoopInput::Outcome { ticket, outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(0), before_start: false } },
+        13 => LoopInput::Outcome {
+            ticket,
+            outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(0), before_start: false },
+        },
         14 if run.current.version.is_multiple_of(3) => {
             LoopInput::Outcome { ticket, outcome: WorkOutcome::PushBlocked { reason: "a secret".into() } }
         }

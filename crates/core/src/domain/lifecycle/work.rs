@@ -9,7 +9,8 @@ use super::schedule::{self, RefusalHandling};
 use super::test_guard;
 use super::waits::{declined, give_back, wait, wait_for_backend, wait_for_repository};
 use super::{
-    MAX_ATTEMPTS, MAX_LOST_STARTS, StepContext, ci, conflicts, existing_pull, plan, pushes, second_opinion, suggestions, task_criteria,
+    MAX_ATTEMPTS, MAX_LOST_STARTS, StepContext, ci, conflicts, existing_pull, plan, pushes, second_opinion,
+    suggestions, task_criteria,
 };
 use crate::domain::knowledge;
 use crate::domain::lifecycle::effect::{CheckPurpose, ForgeEffect, WorkEffect};
@@ -325,8 +326,7 @@ fn agent_lost(turn: &mut StepContext, salvaged: Option<&Sha>, cost: Money, befor
         return plan::missed(turn, "the service stopped during the run".to_owned());
     }
     let salvage_note = salvaged.map_or(String::new(), |sha| format!("; its changes are kept as {}", sha.short()));
-    let cost_note =
-        if cost > Money(0) { format!("; {cost} is booked for the lost run") } else { String::new() };
+    let cost_note = if cost > Money(0) { format!("; {cost} is booked for the lost run") } else { String::new() };
     let Some(current) = turn.next.current_mut() else {
         return turn.because("an agent run was lost, but no iteration is running");
     };

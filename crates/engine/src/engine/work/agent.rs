@@ -222,7 +222,13 @@ impl Runs {
             (None, AgentStatus::Cancelled | AgentStatus::OverBudget) => CallEnd::Ended,
             (None, status) => CallEnd::Failed(status.words()),
         };
-        let used = self.used(&chosen, &outcome);
+        let mut used = self.used(&chosen, &outcome);
+        if outcome.status == AgentStatus::Cancelled && used == CallUsage::default() {
+            // The service ended the run before its agent reported a cost.
+            let key = chosen.caller.key.clone();
+            used.cost = Some(self.context.store.read(move |c| calls::assumed(c, &key)).await?);
+            used.estimated = true;
+        }
         let advice = self.end_run(task, &chosen, turn, &end, used).await?;
         kill_point("K18c");
         let is_unavailable = matches!(outcome.status, AgentStatus::Unavailable { .. });

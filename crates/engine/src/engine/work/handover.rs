@@ -83,7 +83,9 @@ impl Handover {
             Ok(refs) => {
                 let id = current.id.clone();
                 let known = self.context.store.read(move |c| loop_files::known(c, &id)).await;
-                if known.is_ok_and(|known| known.is_some_and(|known| known.host == self.host && known.saved.refs == refs)) {
+                if known
+                    .is_ok_and(|known| known.is_some_and(|known| known.host == self.host && known.saved.refs == refs))
+                {
                     return None;
                 }
                 self.packed(repo, current, refs).await
