@@ -307,7 +307,7 @@ impl SimWorld {
             }
             Effect::Work(WorkEffect::Agent { ticket, .. }) if claimed.attempts > 0 => LoopInput::Outcome {
                 ticket: *ticket,
-                outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(0) },
+                outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(0), before_start: false },
             },
             Effect::Work(WorkEffect::Agent { ticket, iteration, .. }) => {
                 self.trees.insert(current.id.clone(), Some(*iteration));

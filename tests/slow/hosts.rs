@@ -18,6 +18,7 @@ on_one_forge!(
     another_host_resumes_the_session_of_a_killed_host,
     commit_that_was_not_pushed_arrives_on_another_host,
     loop_names_the_lost_host_with_its_only_commit,
+    files_of_a_run_are_committed_on_the_host_that_has_them,
     drained_host_finishes_its_iteration_and_another_one_continues,
     work_waits_for_a_host_with_its_labels,
 );
@@ -217,6 +218,44 @@ async fn loop_names_the_lost_host_with_its_only_commit(dialect: Dialect) {
     assert_eq!(done.iterations[0].commit.as_ref(), Some(commit), "{}", service.log());
     story.finish(&done, "1\n2\n").await;
     assert!(stop(&mut first).await.success(), "{}", service.log());
+}
+
+/// The second host repeats the iteration of the first one, and the database twice refuses to name it as the host with the loop's
+/// files. The first host, which is back and is preferred for the next step, has an older tree: a commit of it would lack the
+/// second iteration.
+async fn files_of_a_run_are_committed_on_the_host_that_has_them(dialect: Dialect) {
+    let wait = "case \"$RALPH_ITERATION $(grep -c '^2' \"$runs\")\" in\n\
+                '2 1') sleep 600;;\n\
+                '2 2') while ! [ -e \"${runs%/*}/continue\" ]; do sleep 0.1; done;;\nesac";
+    let Some(story) = HostStory::new(dialect, wait).await else { return };
+    let service = &story.service;
+    let lease = || vec![(failpoint::LEASE_VARIABLE, "6".to_owned())];
+    let mut first = story.spawn("first", lease());
+    service.until("the database", async || service.store().await.is_some()).await;
+    service.world.label().await;
+    service.until("the second iteration", async || story.runs().len() == 2).await;
+    signal(&first, Signal::KILL);
+    first.wait().await.expect("ended");
+    story.server.run(
+        "CREATE SEQUENCE refusals;
+         CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN IF nextval('refusals') <= 2 THEN RAISE EXCEPTION 'refused'; END IF; RETURN NEW; END $$;
+         CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON loop_files FOR EACH ROW EXECUTE FUNCTION refuse()",
+    );
+    let mut second = story.spawn("second", lease());
+    service.until("the refusal", async || service.has_logged("refused")).await;
+    let mut first = story.spawn("first", lease());
+    let ready = async || {
+        let listed = story.store().read(|c| hosts::all(c, ralph_bot::clock::Clock::System.now())).await;
+        listed.expect("hosts").iter().filter(|one| one.silent_ms.is_some_and(|ms| ms < 4_000)).count() == 2
+    };
+    service.until("both hosts", ready).await;
+    std::fs::write(service.world.folder.path().join("continue"), "").expect("written");
+    let done = story.until("the review", |l| l.state == LoopState::Review).await;
+    story.finish(&done, "1\n2\n").await;
+    for process in [&mut first, &mut second] {
+        assert!(stop(process).await.success(), "{}", service.log());
+    }
 }
 
 /// `ralph-bot drain` ends once the running iteration is pushed and checked; the next one starts on the other host.

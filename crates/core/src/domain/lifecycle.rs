@@ -54,8 +54,12 @@ use crate::domain::report;
 use crate::domain::report::view::View;
 use crate::domain::supervision::oversight::{AuditEntry, AuditEvent, EscalationLevel};
 
-/// Maximum number of attempts of one iteration before the loop fails. A crash counts as an attempt.
+/// Maximum number of attempts of one iteration before the loop fails. An attempt counts once its agent has started, also if a crash
+/// ends it.
 pub const MAX_ATTEMPTS: u32 = 3;
+/// Maximum number of attempts of one iteration, including those that were lost before their agents started. Each costs the time
+/// until the lease of the lost host expires.
+pub const MAX_LOST_STARTS: u32 = 10;
 /// First wait for a limited backend that states no time, in milliseconds. It doubles up to `LONGEST_WAIT_MS`.
 pub const FIRST_WAIT_MS: i64 = 60_000;
 /// Maximum wait before a limited backend is tried again, in milliseconds.

@@ -25,7 +25,7 @@ use crate::store::loops::{self, Slots};
 use crate::store::memory::StepMemory;
 use crate::store::outbox::{self, EffectOutcome};
 use crate::store::sql::Connection;
-use crate::store::{StoreError, StoreResult, WriteGroup, forge_posts};
+use crate::store::{StoreError, StoreResult, WriteGroup, forge_posts, loop_files};
 
 /// Enqueues an input that names the changes that the forge refused, and those that succeeded after an earlier refusal.
 fn tell_changes(
@@ -130,6 +130,9 @@ impl Executor {
             Ok(receipt) => {
                 self.context.metrics.effect(&kind, "done");
                 Box::new(move |c| {
+                    if let Some((id, saved)) = claimed.loop_id.as_ref().zip(receipt.saved.as_ref()) {
+                        loop_files::save_commits(c, id, saved, &claimed.token(&owner))?;
+                    }
                     outbox::finish(c, &claimed, &owner, EffectOutcome::Done, &receipt.text, now)?;
                     if let Some((key, what)) = &receipt.posted {
                         forge_posts::put(c, &claimed.subject, key, what, &claimed.place.key(), now)?;

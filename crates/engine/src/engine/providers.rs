@@ -95,6 +95,15 @@ impl CallUsage {
     }
 }
 
+/// Calls of a run whose process died.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LostCalls {
+    /// Total cost to book.
+    pub cost: Money,
+    /// Whether no agent had started.
+    pub before_start: bool,
+}
+
 /// Chooses backends for model calls and books their cost.
 pub struct Calls {
     pub(super) context: ServiceContext,
@@ -386,20 +395,24 @@ impl Calls {
         self.settings.prices.get(backend)?.estimate(usage, model).map(|cost| cost.money)
     }
 
-    /// Settles the calls of a run whose process died, stores its turn as interrupted, and returns the run's total
-    /// cost. Calls that had ended were recorded, but the loop had not received them.
-    pub(super) async fn settle_lost(&self, current: &Loop, ticket: u64) -> Result<Money, StoreError> {
+    /// Settles the calls of a run whose process died, and stores its turn as interrupted. Calls that had ended were recorded, but
+    /// the loop had not received them.
+    pub(super) async fn settle_lost(&self, current: &Loop, ticket: u64) -> Result<LostCalls, StoreError> {
         let (id, settings, now) = (current.id.clone(), self.settings.backends.clone(), self.context.clock.now());
+        let counted = self.backends.iter().filter(|(_, backend)| !backend.hidden_keys().is_empty());
+        let counted: BTreeSet<String> = counted.map(|(name, _)| name.clone()).collect();
         let ended = self.context.store.write(move |c| {
-            let lost = calls::abandon(c, &id, &settings, now)?;
+            let lost = calls::abandon(c, &id, &counted, &settings, now)?;
             session::cut_turn(c, &id)?;
-            Ok((lost, calls::cost_of(c, &calls::key_prefix(&id, ticket))?))
+            let prefix = calls::key_prefix(&id, ticket);
+            let before_start = !calls::has_agent(c, &prefix)?;
+            Ok((lost, LostCalls { cost: calls::cost_of(c, &prefix)?, before_start }))
         });
-        let (lost, cost) = ended.await?;
+        let (lost, settled) = ended.await?;
         for (backend, role, cost) in lost {
             self.context.metrics.call((&backend, role.word()), "lost", TokenUsage::default().by_kind(), cost.usd());
         }
-        Ok(cost)
+        Ok(settled)
     }
 
     /// Adds the current secrets of a backend's login file to those that nothing may publish.

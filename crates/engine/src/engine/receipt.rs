@@ -3,6 +3,7 @@
 use crate::domain::loops::{ForgeChange, Loop, LoopInput, WorkOutcome};
 use crate::domain::model::ids::Number;
 use crate::forge::{ForgeError, ForgeErrorKind};
+use crate::store::loop_files::LoopCommits;
 use crate::store::loops::{self, IssueRole};
 use crate::store::outbox::ClaimedEffect;
 use crate::store::{Store, StoreError, forge_posts};
@@ -20,6 +21,8 @@ pub(super) struct Receipt {
     pub made: Vec<ForgeChange>,
     /// Changes of the forge that are part of the effect and were refused permanently, each with the forge's response.
     pub refused: Vec<(ForgeChange, String)>,
+    /// Commits for other hosts, and this host as the one with the loop's newest work tree; `None` if the store knows both.
+    pub saved: Option<LoopCommits>,
     /// Issue or pull request that now belongs to the loop.
     pub number: Option<(Number, IssueRole)>,
 }

@@ -168,10 +168,11 @@ impl Work {
             RepositoryAccess::Unusable { why } => return Ok(unavailable(effect, why)),
         };
         page_is_stored(&self.executor.context, account, &repo, effect, &current).await?;
-        let outcome = self.perform(account, claimed, effect, &repo, &current, cancel).await;
-        if outcome.is_ok() && !matches!(effect, WorkEffect::Release { .. } | WorkEffect::HooksAfterEnd { .. }) {
-            let lease = claimed.token(&self.executor.leases.owner.name());
-            self.handover.save(&repo, &current, &lease).await;
+        let mut outcome = self.perform(account, claimed, effect, &repo, &current, cancel).await;
+        if let Ok(receipt) = &mut outcome
+            && !matches!(effect, WorkEffect::Release { .. } | WorkEffect::HooksAfterEnd { .. })
+        {
+            receipt.saved = self.handover.unsaved(&repo, &current).await;
         }
         let outcome = self.explained(account, effect, &repo, outcome).await;
         match outcome {
@@ -210,20 +211,23 @@ impl Work {
         );
         let moved = self.handover.arrive(account, repo, current, effect).await?;
         let workspaces = &self.verification.workspaces;
-        if !makes_its_own && let Some(head) = &current.branch.head {
-            if moved || !workspaces.has_tree(&current.id, repo) {
-                tracing::info!(loop_id = %current.id, "the work tree is missing; it is made again from the loop's branch");
-                self.branches.tree_at_head(account, repo, current).await?;
-            }
-            if moved && let WorkEffect::Commit { ticket, .. } = effect {
+        let is_missing = moved || !workspaces.has_tree(&current.id, repo);
+        if !makes_its_own
+            && is_missing
+            && let Some(head) = &current.branch.head
+        {
+            tracing::info!(loop_id = %current.id, "the work tree is missing; it is made again from the loop's branch");
+            self.branches.tree_at_head(account, repo, current).await?;
+            // The files of the run were in the missing tree.
+            if let WorkEffect::Commit { ticket, .. } = effect {
                 match current.branch.merging().filter(|merging| merging.conflicts.is_empty()) {
                     // The merge needed no agent and is repeated.
                     Some(merging) => {
                         workspaces.merge_base_into(&current.id, repo, head, &merging.other).await?;
                     }
                     None => {
-                        let lost = WorkOutcome::AgentLost { salvaged: None, cost: Money(0) };
-                        return Ok(Receipt::outcome("the run's files are on another host", *ticket, lost));
+                        let lost = WorkOutcome::AgentLost { salvaged: None, cost: Money(0), before_start: false };
+                        return Ok(Receipt::outcome("the run's files are lost", *ticket, lost));
                     }
                 }
             }

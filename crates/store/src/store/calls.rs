@@ -1,10 +1,12 @@
 //! Backend calls. One transaction chooses a backend, reserves the cost and records the call, so two loops cannot use the
 //! same free slot or the same budget, whether in one process or several.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::{StoreResult, costs, loops, timers};
-use crate::domain::loops::{LoopState, TimerKind, WaitReason};
+use crate::domain::loops::{LoopInput, LoopState, TimerKind, WaitReason, WorkOutcome};
 use crate::domain::model::ids::{LoopId, Money, RepoRef, Timestamp};
 use crate::domain::providers::backends::{
     self, BackendCall, BackendChange, BackendChoice, BackendObservation, BackendRole, Backends, BackendsSettings,
@@ -12,11 +14,13 @@ use crate::domain::providers::backends::{
 };
 use crate::domain::providers::call_refusal::CallRefusal;
 use crate::domain::providers::money::{
-    CostAccount, CostAccounts, CostLimitReached, Ending, Permit, Reservation, day_of, likely_cost,
+    CostAccount, CostAccounts, CostLimitReached, Ending, LIKELY_DEFAULT, Permit, Reservation, day_of, likely_cost,
 };
 use crate::domain::providers::prices::TokenUsage;
 use crate::store::sql::{Connection, OptionalExtension, Row, SqlResult, ToSql, params};
 
+/// Purpose of the calls that are runs of agents.
+pub const AGENT: &str = "agent";
 /// Number of past calls used to estimate the cost of a call.
 const PAST: u32 = 20;
 
@@ -31,7 +35,7 @@ pub struct CallContext {
     pub repo: RepoRef,
     /// 1-based iteration.
     pub iteration: u32,
-    /// Purpose of the call: `agent`, or the job of an assistant.
+    /// Purpose of the call: [`AGENT`], or the job of an assistant.
     pub purpose: String,
     /// Cost limits of the call.
     pub limits: CallLimits,
@@ -264,7 +268,7 @@ pub fn commit_cost(
 }
 
 /// Records the end of a call and updates its backend's state. `seen` creates the observation from the recorded call and its
-/// cost. Does not change a call that has already ended.
+/// cost. Does not change a call that has already ended, unless the call was settled as lost and had cost more.
 pub fn end(
     c: &Connection,
     key: &str,
@@ -279,7 +283,12 @@ pub fn end(
         let shown = row.get::<_, Option<i64>>(3)?.map(Money);
         Ok((row.get::<_, String>(0)?, Reservation { at, amount: Money(row.get(2)?), shown }))
     });
-    let Some((call, reservation)) = open.optional()? else { return Ok(BackendChanges::default()) };
+    let Some((call, reservation)) = open.optional()? else {
+        if let Ending::Cost(real) = booking.ending {
+            raise_lost(c, key, real, now)?;
+        }
+        return Ok(BackendChanges::default());
+    };
     let cost = reservation.settle(booking.ending);
     let usage = booking.usage;
     c.execute(
@@ -302,19 +311,36 @@ pub fn end(
     observe(c, &seen(serde_json::from_str(&call)?, known), settings, now)
 }
 
-/// Settles the calls of a loop whose process died; returns each call's backend, purpose and assumed cost.
+/// Corrects the booked cost of a call that was settled as lost, after its host reported a higher one. A lower one is not corrected,
+/// because recorded costs never decrease.
+fn raise_lost(c: &Connection, key: &str, real: Money, now: Timestamp) -> StoreResult<()> {
+    let sql = "SELECT loop_id, cost FROM calls WHERE key = ?1 AND outcome = 'lost' AND cost < ?2";
+    let booked = c.query_row(sql, params![key, real.0], |row| Ok((row.get::<_, String>(0)?, Money(row.get(1)?))));
+    let Some((id, booked)) = booked.optional()? else { return Ok(()) };
+    c.execute("UPDATE calls SET cost = ?2 WHERE key = ?1", params![key, real.0])?;
+    let cost = Money(real.0 - booked.0);
+    costs::raise(c, key, cost)?;
+    let input = LoopInput::Outcome { ticket: 0, outcome: WorkOutcome::AskedAtEnd { cost } };
+    loops::enqueue_input(c, &LoopId::new(id), &format!("lost-cost/{key}/{}", real.0), &input, now).map(drop)
+}
+
+/// Settles the calls of a loop whose process died; returns each call's backend, purpose and assumed cost. The calls of `counted`
+/// backends recorded the cost of each request before they sent it; others cost at least [`assumed`].
 pub fn abandon(
     c: &Connection,
     of: &LoopId,
+    counted: &BTreeSet<String>,
     settings: &BackendsSettings,
     now: Timestamp,
 ) -> StoreResult<Vec<(String, BackendRole, Money)>> {
-    let mut statement = c.prepare("SELECT key FROM calls WHERE loop_id = ?1 AND ended_at IS NULL")?;
-    let keys = statement.query_map([of.as_str()], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
+    let mut statement = c.prepare("SELECT key, backend FROM calls WHERE loop_id = ?1 AND ended_at IS NULL")?;
+    let open = statement.query_map([of.as_str()], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))?;
+    let open = open.collect::<Result<Vec<_>, _>>()?;
     let mut lost = Vec::new();
-    let booking =
-        CallSettlement { ending: Ending::Lost, estimated: true, usage: TokenUsage::default(), outcome: "lost" };
-    for key in keys {
+    for (key, backend) in open {
+        let at_least = if counted.contains(&backend) { Money(0) } else { assumed(c, &key)? };
+        let ending = Ending::Lost { at_least };
+        let booking = CallSettlement { ending, estimated: true, usage: TokenUsage::default(), outcome: "lost" };
         let mut who = None;
         end(c, &key, &booking, settings, now, |call, cost| {
             who = Some((call.backend.clone(), call.role));
@@ -325,6 +351,30 @@ pub fn abandon(
         }
     }
     Ok(lost)
+}
+
+/// Returns the cost to assume for a call that ended without a complete report: the reserved and the reported cost, and the cost of
+/// the most expensive of the backend's past calls for the same purpose, whichever is highest. A first run of an agent may cost as
+/// much as the first run of all.
+pub fn assumed(c: &Connection, key: &str) -> StoreResult<Money> {
+    let sql = "SELECT backend, purpose, max(reserved, coalesce(shown, 0)) FROM calls WHERE key = ?1";
+    let (backend, purpose, known) = c
+        .prepare_cached(sql)?
+        .query_row([key], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, Money(row.get(2)?))))?;
+    let sql = format!(
+        "SELECT max(cost) FROM (SELECT cost FROM calls
+             WHERE backend = ?1 AND purpose = ?2 AND outcome IN ('finished', 'failed') ORDER BY id DESC LIMIT {PAST}) past"
+    );
+    let most: Option<i64> = c.prepare_cached(&sql)?.query_row(params![backend, purpose], |row| row.get(0))?;
+    let first = if purpose == AGENT { LIKELY_DEFAULT } else { Money(0) };
+    Ok(known.max(most.map_or(first, Money)))
+}
+
+/// Whether an agent was started by a call whose key has the prefix `beginning`.
+pub fn has_agent(c: &Connection, beginning: &str) -> StoreResult<bool> {
+    let sql =
+        "SELECT EXISTS (SELECT 1 FROM calls WHERE substr(key, 1, length(?1)) = ?1 AND key >= ?1 AND purpose = ?2)";
+    Ok(c.prepare_cached(sql)?.query_row(params![beginning, AGENT], |row| row.get(0))?)
 }
 
 /// Returns the common key prefix of all calls for a loop's work with this ticket.
@@ -759,13 +809,70 @@ mod tests {
             record_cost(c, &caller("a/2/0", "a"), Money::from_usd(0.2), NOW)?;
             record_cost(c, &caller("a/2/0", "a"), Money::from_usd(0.1), NOW)?;
             let lost = |usd| ("one".to_owned(), BackendRole::Agent, Money::from_usd(usd));
-            let settled = abandon(c, &LoopId::new("a"), &settings(), NOW)?;
+            let counted = BTreeSet::from(["one".to_owned()]);
+            let settled = abandon(c, &LoopId::new("a"), &counted, &settings(), NOW)?;
             assert!(settled.len() == 2 && settled.contains(&lost(0.2)), "{settled:?}");
-            assert_eq!(abandon(c, &LoopId::new("a"), &settings(), NOW)?, []);
+            assert_eq!(abandon(c, &LoopId::new("a"), &counted, &settings(), NOW)?, []);
             // Includes calls that ended before the process died, and excludes calls of other work.
             assert_eq!(cost_of(c, &key_prefix(&LoopId::new("a"), 2))?, Money::from_usd(0.25));
             assert_eq!(cost_of(c, &key_prefix(&LoopId::new("a"), 22))?, Money(0));
             assert!(state(c)?.backends["one"].in_flight.is_empty());
+            Ok(())
+        })
+        .await;
+    }
+
+    /// Runs whose requests nobody counts are booked at the cost of the most expensive one, whatever they reported.
+    #[tokio::test]
+    async fn lost_call_without_complete_report_costs_as_much_as_any_before() {
+        let store = Store::in_memory().expect("a store");
+        on(&store, |c| {
+            let cost_of_lost = |key: &str, shown: Option<f64>| {
+                begun(c, key, "a", CallLimits::default())?;
+                if let Some(shown) = shown {
+                    record_cost(c, &caller(key, "a"), Money::from_usd(shown), NOW)?;
+                }
+                let settled = abandon(c, &LoopId::new("a"), &BTreeSet::new(), &settings(), NOW)?;
+                Ok::<_, crate::store::StoreError>(settled[0].2)
+            };
+            assert_eq!(cost_of_lost("a/1/0", None)?, LIKELY_DEFAULT);
+            for (key, usd) in [("b/1/0", 0.1), ("b/2/0", 0.7), ("b/3/0", 0.1)] {
+                begun(c, key, "b", CallLimits::default())?;
+                end(c, key, &booking(Ending::Cost(Money::from_usd(usd))), &settings(), NOW, |call, cost| {
+                    BackendObservation::CallAbandoned { call, cost }
+                })?;
+            }
+            assert_eq!(cost_of_lost("a/2/0", None)?, Money::from_usd(0.7));
+            assert_eq!(cost_of_lost("a/3/0", Some(0.2))?, Money::from_usd(0.7));
+            assert_eq!(cost_of_lost("a/4/0", Some(0.9))?, Money::from_usd(0.9));
+            Ok(())
+        })
+        .await;
+    }
+
+    /// A host that was only cut off reports the real cost of a run that another host has settled.
+    #[tokio::test]
+    async fn late_report_raises_the_cost_of_a_lost_call() {
+        let store = Store::in_memory().expect("a store");
+        on(&store, |c| {
+            let sum = |c: &Connection| -> StoreResult<Money> {
+                Ok(c.query_row("SELECT sum(cost) FROM daily_costs", [], |row| row.get(0).map(Money))?)
+            };
+            begun(c, "a/1/0", "a", CallLimits::default())?;
+            abandon(c, &LoopId::new("a"), &BTreeSet::new(), &settings(), NOW)?;
+            for (real, booked) in [(0.4, 0.5), (0.8, 0.8), (0.8, 0.8)] {
+                end(c, "a/1/0", &booking(Ending::Cost(Money::from_usd(real))), &settings(), NOW, |call, cost| {
+                    BackendObservation::CallAbandoned { call, cost }
+                })?;
+                assert_eq!(cost_of(c, &key_prefix(&LoopId::new("a"), 1))?, Money::from_usd(booked));
+                assert_eq!(sum(c)?, Money::from_usd(booked));
+            }
+            let inputs = c.query_row("SELECT count(*), max(input) FROM inputs", [], |row| {
+                Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?))
+            })?;
+            let expected =
+                LoopInput::Outcome { ticket: 0, outcome: WorkOutcome::AskedAtEnd { cost: Money::from_usd(0.3) } };
+            assert_eq!(inputs, (1, serde_json::to_string(&expected)?));
             Ok(())
         })
         .await;

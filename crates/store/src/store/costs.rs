@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::StoreResult;
 use super::scope::RepoScope;
 use crate::domain::model::ids::Money;
-use crate::store::sql::{Connection, Row, Value, params_from_iter};
+use crate::store::sql::{Connection, Row, Value, params, params_from_iter};
 
 /// Part of the SQL statement that adds ended calls to their daily sums.
 const ADD: &str =
@@ -99,6 +99,17 @@ pub fn daily(c: &Connection, scope: &RepoScope, by: CostGroup, from: i64, to: i6
 /// Adds a call that has just ended to its daily sums.
 pub(super) fn add(c: &Connection, key: &str) -> StoreResult<()> {
     c.prepare_cached(&format!("{ADD} WHERE c.key = ?1 AND c.ended_at IS NOT NULL {GROUPS}"))?.execute([key])?;
+    Ok(())
+}
+
+/// Adds an amount to the daily sums of a call that has ended.
+pub(super) fn raise(c: &Connection, key: &str, by: Money) -> StoreResult<()> {
+    let sql = "UPDATE daily_costs SET cost = daily_costs.cost + ?2 FROM
+        (SELECT c.day, c.forge, c.repo_id, c.backend, coalesce(s.person_id, 0) AS person_id
+         FROM calls c LEFT JOIN loop_summaries s ON s.loop_id = c.loop_id WHERE c.key = ?1) k
+        WHERE daily_costs.day = k.day AND daily_costs.forge = k.forge AND daily_costs.repo_id = k.repo_id
+          AND daily_costs.backend = k.backend AND daily_costs.person_id = k.person_id";
+    c.prepare_cached(sql)?.execute(params![key, by.0])?;
     Ok(())
 }
 

@@ -743,8 +743,11 @@ fn cost_after_end_is_booked() {
     let late = run.current.run.ticket;
     run.command(LoopCommand::Abort(command::Abort { reason: String::new() })).is(LoopState::Aborted, LoopStep::Idle);
     let before = run.current.spent.cost;
-    run.tell(LoopInput::Outcome { ticket: late, outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(7) } })
-        .is(LoopState::Aborted, LoopStep::Idle);
+    run.tell(LoopInput::Outcome {
+        ticket: late,
+        outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(7), before_start: false },
+    })
+    .is(LoopState::Aborted, LoopStep::Idle);
     assert_eq!(run.current.spent.cost, before.plus(Money(7)));
     assert!(run.current.pull.opened.is_none() && !run.has(|e| matches!(e, Effect::Forge(ForgeEffect::Pull { .. }))));
 }
@@ -777,7 +780,7 @@ fn lost_limited_and_failed_agents_are_handled() {
     for attempt in 2..=3 {
         run.tell(LoopInput::Outcome {
             ticket: run.current.run.ticket,
-            outcome: WorkOutcome::AgentLost { salvaged: Some(sha(3)), cost: Money(0) },
+            outcome: WorkOutcome::AgentLost { salvaged: Some(sha(3)), cost: Money(0), before_start: false },
         })
         .is(LoopState::Running, LoopStep::Agent);
         assert!(
@@ -786,9 +789,10 @@ fn lost_limited_and_failed_agents_are_handled() {
     }
     run.tell(LoopInput::Outcome {
         ticket: run.current.run.ticket,
-        outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(0) },
+        outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(0), before_start: false },
     })
     .is(LoopState::Failed, LoopStep::Idle);
+    assert_eq!(run.current.why, "iteration 1 was interrupted 3 times");
 
     let mut run = LoopRun::in_state(LoopState::Running);
     let mut waits = Vec::new();
@@ -815,6 +819,33 @@ fn lost_limited_and_failed_agents_are_handled() {
     run.command(LoopCommand::Retry(command::Retry)).working().is(LoopState::Running, LoopStep::Agent);
     run.agent(AgentEnd::Failed { reason: "boom".into() }).committed(|c| c.commit = None).checked(false);
     run.is(LoopState::Running, LoopStep::Agent);
+}
+
+/// Hosts that are lost before an agent starts use up none of the attempts, but not for ever.
+#[test]
+fn attempts_that_are_lost_before_their_agents_start_are_bounded_separately() {
+    let lose = |run: &mut LoopRun, before_start| {
+        let lost = WorkOutcome::AgentLost { salvaged: None, cost: Money(0), before_start };
+        run.tell(LoopInput::Outcome { ticket: run.current.run.ticket, outcome: lost });
+    };
+    let mut run = LoopRun::in_state(LoopState::Running);
+    for before_start in [true, true, true, false, true, false] {
+        lose(&mut run, before_start);
+        run.is(LoopState::Running, LoopStep::Agent);
+    }
+    assert!(run.has(|e| matches!(e, Effect::Work(WorkEffect::Agent { iteration: 1, attempt: 7, .. }))));
+    lose(&mut run, false);
+    run.is(LoopState::Failed, LoopStep::Idle);
+    assert_eq!(run.current.why, "iteration 1 was interrupted 3 times");
+
+    let mut run = LoopRun::in_state(LoopState::Running);
+    for attempt in 1..MAX_LOST_STARTS {
+        lose(&mut run, attempt > 1);
+        run.is(LoopState::Running, LoopStep::Agent);
+    }
+    lose(&mut run, true);
+    run.is(LoopState::Failed, LoopStep::Idle);
+    assert_eq!(run.current.why, "iteration 1 was interrupted 10 times, 1 of them after its agent had started");
 }
 
 fn rejected(run: &mut LoopRun, remote: Option<Sha>) {
@@ -1113,7 +1144,10 @@ fn input_for(run: &LoopRun, which: u8, flag: bool) -> LoopInput {
         })),
         11 => command_input(LoopCommand::Budget(command::Budget { limit: Money(90_000_000) })),
         12 => LoopInput::Timer(TimerInput::TimerDue { timer: TimerKind::Deadline }),
-        13 => LoopInput::Outcome { ticket, outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(0) } },
+        13 => LoopInput::Outcome {
+            ticket,
+            outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(0), before_start: false },
+        },
         14 if run.current.version.is_multiple_of(3) => {
             LoopInput::Outcome { ticket, outcome: WorkOutcome::PushBlocked { reason: "a secret".into() } }
         }

@@ -9,7 +9,8 @@ use super::schedule::{self, RefusalHandling};
 use super::test_guard;
 use super::waits::{declined, give_back, wait, wait_for_backend, wait_for_repository};
 use super::{
-    MAX_ATTEMPTS, StepContext, ci, conflicts, existing_pull, plan, pushes, second_opinion, suggestions, task_criteria,
+    MAX_ATTEMPTS, MAX_LOST_STARTS, StepContext, ci, conflicts, existing_pull, plan, pushes, second_opinion,
+    suggestions, task_criteria,
 };
 use crate::domain::knowledge;
 use crate::domain::lifecycle::effect::{CheckPurpose, ForgeEffect, WorkEffect};
@@ -58,7 +59,9 @@ pub(super) fn outcome(turn: &mut StepContext, ticket: u64, outcome: WorkOutcome)
         },
         WorkOutcome::Planned { run } => plan::ended(turn, *run),
         WorkOutcome::AgentEnded { run } => agent_ended(turn, *run),
-        WorkOutcome::AgentLost { salvaged, .. } => agent_lost(turn, salvaged.as_ref()),
+        WorkOutcome::AgentLost { salvaged, cost, before_start } => {
+            agent_lost(turn, salvaged.as_ref(), cost, before_start)
+        }
         WorkOutcome::AskedAtEnd { .. } => turn.because("a cost that belongs to no work was added"),
         WorkOutcome::Committed { change } => committed(turn, *change),
         WorkOutcome::SuggestionsApplied { change, applied, failed } => {
@@ -317,22 +320,32 @@ fn agent_ended(turn: &mut StepContext, run: AgentRunFacts) {
     }
 }
 
-/// Handles the death of the agent's process. The attempt counts, and the same iteration is tried again.
-fn agent_lost(turn: &mut StepContext, salvaged: Option<&Sha>) {
+/// Handles the loss of a run, whose `cost` is booked already. The same iteration is tried again. The attempt counts fully if its
+/// agent had started.
+fn agent_lost(turn: &mut StepContext, salvaged: Option<&Sha>, cost: Money, before_start: bool) {
     if turn.next.run.step == LoopStep::Plan {
         return plan::missed(turn, "the service stopped during the run".to_owned());
     }
     let salvage_note = salvaged.map_or(String::new(), |sha| format!("; its changes are kept as {}", sha.short()));
+    let cost_note = if cost > Money(0) { format!("; {cost} is booked for the lost run") } else { String::new() };
     let Some(current) = turn.next.current_mut() else {
         return turn.because("an agent run was lost, but no iteration is running");
     };
     let number = current.number;
-    if current.attempt >= MAX_ATTEMPTS {
-        let why = format!("iteration {number} was interrupted {MAX_ATTEMPTS} times");
+    current.interrupted += u32::from(!before_start);
+    let exhausted = match (current.interrupted, current.attempt) {
+        (MAX_ATTEMPTS.., _) => Some(format!("{MAX_ATTEMPTS} times")),
+        (started, MAX_LOST_STARTS..) => {
+            Some(format!("{MAX_LOST_STARTS} times, {started} of them after its agent had started"))
+        }
+        _ => None,
+    };
+    if let Some(times) = exhausted {
+        let why = format!("iteration {number} was interrupted {times}");
         return turn.fail(&why, "look for the cause in the service's log, then `/ralph resume`");
     }
     current.attempt += 1;
-    turn.because(format!("the service stopped during iteration {number}; it runs again{salvage_note}"));
+    turn.because(format!("the service stopped during iteration {number}; it runs again{salvage_note}{cost_note}"));
     run_agent(turn);
 }
 

@@ -61,8 +61,8 @@ pub struct LoopLimits {
 }
 
 /// Whether a number is zero, and therefore not stored.
-fn is_zero(number: &u8) -> bool {
-    *number == 0
+pub(super) fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
+    *number == T::default()
 }
 
 /// Resources that a loop has used. Values never decrease.

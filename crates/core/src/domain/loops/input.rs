@@ -228,9 +228,12 @@ pub enum WorkOutcome {
     /// The process of the agent died. `salvaged` is a commit of the work tree's content.
     AgentLost {
         salvaged: Option<Sha>,
-        /// Estimated cost of the lost run.
+        /// Cost to book for the lost run.
         #[serde(default)]
         cost: Money,
+        /// Whether the run was lost before its agent started.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        before_start: bool,
     },
     /// Model calls were made after the end of the loop.
     AskedAtEnd { cost: Money },

@@ -16,6 +16,9 @@ pub struct Iteration {
     pub number: u32,
     /// 1-based number of the attempt that this data is about.
     pub attempt: u32,
+    /// Number of earlier attempts that were lost after the agent had started.
+    #[serde(default, skip_serializing_if = "super::aggregate::is_zero")]
+    pub interrupted: u32,
     /// Kind of the iteration's work.
     #[serde(default)]
     pub kind: IterationKind,
@@ -202,6 +205,7 @@ impl Iteration {
         Self {
             number,
             attempt: 1,
+            interrupted: 0,
             kind: IterationKind::Agent,
             started_at,
             ended_at: None,

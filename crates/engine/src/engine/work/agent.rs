@@ -36,7 +36,7 @@ use crate::domain::providers::backends::{BackendRole, CallAdvice, SessionUse};
 use crate::domain::providers::call_refusal::CallRefusal;
 use crate::engine::context::random;
 use crate::engine::forges::account::ForgeAccount;
-use crate::engine::providers::{CallEnd, CallUsage, PlannedCall};
+use crate::engine::providers::{CallEnd, CallUsage, LostCalls, PlannedCall};
 use crate::engine::receipt::{EffectError, Receipt};
 use crate::engine::spans::ModelCall;
 use crate::engine::work::run_records::AgentRunInputs;
@@ -64,9 +64,10 @@ impl Runs {
         let plans = attempt.plans();
         let Attempt { ticket, iteration, attempt, lease, was_started } = attempt;
         if was_started {
-            let cost = self.calls.settle_lost(current, ticket).await?;
+            let LostCalls { cost, before_start } = self.calls.settle_lost(current, ticket).await?;
             let salvaged = self.verification.workspaces.salvage(&current.id, repo).await.unwrap_or_default();
-            return Ok(Receipt::outcome("the run was lost", ticket, WorkOutcome::AgentLost { salvaged, cost }));
+            let lost = WorkOutcome::AgentLost { salvaged, cost, before_start };
+            return Ok(Receipt::outcome("the run was lost", ticket, lost));
         }
         let Some(head) = &current.branch.head else {
             return Err(EffectError::Permanent { why: "the loop has no commit to work on".into() });
@@ -182,7 +183,7 @@ impl Runs {
         let number = plan.calls();
         let planned = PlannedCall {
             key: format!("{}{number}", calls::key_prefix(&task.current.id, task.ticket)),
-            purpose: "agent",
+            purpose: calls::AGENT,
             role: BackendRole::Agent,
             exclude: plan.excluded().to_vec(),
             model: None,
@@ -222,7 +223,13 @@ impl Runs {
             (None, AgentStatus::Cancelled | AgentStatus::OverBudget) => CallEnd::Ended,
             (None, status) => CallEnd::Failed(status.words()),
         };
-        let used = self.used(&chosen, &outcome);
+        let mut used = self.used(&chosen, &outcome);
+        if outcome.status == AgentStatus::Cancelled && used == CallUsage::default() {
+            // The service ended the run before its agent reported a cost.
+            let key = chosen.caller.key.clone();
+            used.cost = Some(self.context.store.read(move |c| calls::assumed(c, &key)).await?);
+            used.estimated = true;
+        }
         let advice = self.end_run(task, &chosen, turn, &end, used).await?;
         kill_point("K18c");
         let is_unavailable = matches!(outcome.status, AgentStatus::Unavailable { .. });

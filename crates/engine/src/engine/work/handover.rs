@@ -6,12 +6,11 @@ use std::sync::Arc;
 use crate::domain::lifecycle::effect::WorkEffect;
 use crate::domain::loops::Loop;
 use crate::domain::model::ids::RepoRef;
-use crate::domain::model::saved_commits::SavedCommits;
+use crate::domain::model::saved_commits::{SavedCommits, SavedRef};
 use crate::engine::context::ServiceContext;
 use crate::engine::forges::account::ForgeAccount;
 use crate::engine::git_access::ForgeGit;
 use crate::engine::receipt::EffectError;
-use crate::store::leases::LeaseToken;
 use crate::store::loop_files::LoopCommits;
 use crate::store::{hosts, loop_files};
 use crate::workspace::{PrepareTree, WorkspaceError, Workspaces};
@@ -72,40 +71,44 @@ impl Handover {
         }
     }
 
-    /// Saves the commits that the forge does not have, before the outcome of the work is recorded. If this fails and this host is
-    /// lost, the loop fails on another host, which names this one.
-    pub(super) async fn save(&self, repo: &RepoRef, current: &Loop, lease: &LeaseToken) {
+    /// Returns the commits that the forge does not have, for the transaction that records the outcome of the work; `None` if the
+    /// store has them. The same transaction names this host as the one with the newest work tree: otherwise the next effect could
+    /// commit an older tree of another host, without the files of this run.
+    pub(super) async fn unsaved(&self, repo: &RepoRef, current: &Loop) -> Option<LoopCommits> {
         // Before the first preparation is recorded, the loop has no commits.
         if !self.context.store.is_server() || current.branch.base.is_none() {
-            return;
+            return None;
         }
-        if let Err(error) = self.save_commits(repo, current, lease).await {
-            let (EffectError::Retry { why, .. } | EffectError::Permanent { why } | EffectError::Stopped { why }) =
-                error;
-            tracing::warn!(loop_id = %current.id, why, "the loop's commits could not be saved for other hosts");
-        }
+        let saved = match self.workspaces.loop_refs(&current.id, repo).await {
+            Ok(refs) => {
+                let id = current.id.clone();
+                let known = self.context.store.read(move |c| loop_files::known(c, &id)).await;
+                if known
+                    .is_ok_and(|known| known.is_some_and(|known| known.host == self.host && known.saved.refs == refs))
+                {
+                    return None;
+                }
+                self.packed(repo, current, refs).await
+            }
+            Err(error) => {
+                tracing::warn!(loop_id = %current.id, %error, "the loop's commits could not be listed for other hosts");
+                SavedCommits::default()
+            }
+        };
+        Some(LoopCommits { host: self.host.clone(), saved })
     }
 
-    async fn save_commits(&self, repo: &RepoRef, current: &Loop, lease: &LeaseToken) -> Result<(), EffectError> {
-        let refs = self.workspaces.loop_refs(&current.id, repo).await?;
-        let id = current.id.clone();
-        let known = self.context.store.read(move |c| loop_files::known(c, &id)).await?;
-        if known.is_some_and(|known| known.host == self.host && known.saved.refs == refs) {
-            return Ok(());
-        }
+    /// Packs the commits of `refs` that the forge does not have. Without the pack, other hosts at least know that their trees are
+    /// old, and the loop fails there with the name of this host.
+    async fn packed(&self, repo: &RepoRef, current: &Loop, refs: Vec<SavedRef>) -> SavedCommits {
         let branch = &current.branch;
         let merged = branch.merging().map(|merging| &merging.other);
         let have: Vec<_> = [branch.pushed.as_ref(), branch.base.as_ref(), merged].into_iter().flatten().collect();
         let packed = self.workspaces.pack_commits(&current.id, repo, refs.clone(), &have).await;
-        // Without the pack, other hosts at least know that their trees are old.
-        let saved = packed.unwrap_or_else(|error| {
+        packed.unwrap_or_else(|error| {
             tracing::warn!(loop_id = %current.id, %error, "the loop's commits could not be packed for other hosts");
             SavedCommits { refs, ..SavedCommits::default() }
-        });
-        let id = current.id.clone();
-        let lease = lease.clone();
-        let of = LoopCommits { host: self.host.clone(), saved };
-        Ok(self.context.store.write_kept(move |c| loop_files::save_commits(c, &id, &of, &lease)).await?)
+        })
     }
 
     /// Deletes the saved commits and session of a loop.

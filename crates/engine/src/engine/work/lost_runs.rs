@@ -3,7 +3,7 @@
 use crate::domain::lifecycle::effect::WorkEffect;
 use crate::domain::loops::{Loop, WorkOutcome};
 use crate::domain::model::opinion::{OpinionEnd, OpinionRun};
-use crate::engine::providers::Calls;
+use crate::engine::providers::{Calls, LostCalls};
 use crate::engine::receipt::{EffectError, Receipt};
 use crate::store::outbox::ClaimedEffect;
 
@@ -18,11 +18,11 @@ pub(super) async fn outdated(
     let was_started = claimed.attempts > 0;
     match *effect {
         WorkEffect::Agent { ticket, .. } | WorkEffect::Plan { ticket, .. } if was_started => {
-            let cost = calls.settle_lost(current, ticket).await?;
-            Ok(Receipt::outcome(why, ticket, WorkOutcome::AgentLost { salvaged: None, cost }))
+            let LostCalls { cost, before_start } = calls.settle_lost(current, ticket).await?;
+            Ok(Receipt::outcome(why, ticket, WorkOutcome::AgentLost { salvaged: None, cost, before_start }))
         }
         WorkEffect::SecondOpinion { ticket, ref commit } if was_started => {
-            let cost = calls.settle_lost(current, ticket).await?;
+            let cost = calls.settle_lost(current, ticket).await?.cost;
             let backend = current.settings.policy.review.as_ref().map_or("", |review| review.backend.as_str());
             let lost = OpinionRun::free(commit.clone(), backend, OpinionEnd::Lost);
             let run = Box::new(OpinionRun { cost, estimated: true, ..lost });

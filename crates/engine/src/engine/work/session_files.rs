@@ -53,7 +53,7 @@ impl SessionFiles<'_> {
             session.zip(archive).map(|(session, archive)| SavedSession { name: session.files.clone(), archive });
         let saving = self.context.store.write(move |c| match &saved {
             Some(saved) => loop_files::save_session(c, &id, saved, &lease, now, ALL_BYTES),
-            None => loop_files::forget_session(c, &id),
+            None => lease.check(c).and_then(|()| loop_files::forget_session(c, &id)),
         });
         if let Err(error) = saving.await {
             tracing::warn!(loop_id = %self.current.id, %error, "the agent's session could not be saved for other hosts");

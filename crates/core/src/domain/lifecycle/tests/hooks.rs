@@ -55,7 +55,7 @@ fn agent_waits_for_its_hooks() {
     // A repeated attempt asks again.
     run.tell(LoopInput::Outcome {
         ticket: run.current.run.ticket,
-        outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(0) },
+        outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(0), before_start: false },
     });
     run.is(LoopState::Running, LoopStep::HooksBeforeAgent);
     assert!(!run.runs_agent());

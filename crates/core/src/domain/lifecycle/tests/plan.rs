@@ -269,12 +269,15 @@ fn plan_has_limits_and_waits_of_its_loop() {
     let mut lost = planning();
     for _ in 1..MAX_FAILED_PLANS {
         let ticket = lost.current.run.ticket;
-        lost.tell(LoopInput::Outcome { ticket, outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(7) } })
-            .is(LoopState::Running, LoopStep::Plan);
+        lost.tell(LoopInput::Outcome {
+            ticket,
+            outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(7), before_start: false },
+        })
+        .is(LoopState::Running, LoopStep::Plan);
     }
     lost.tell(LoopInput::Outcome {
         ticket: lost.current.run.ticket,
-        outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(7) },
+        outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(7), before_start: false },
     });
     lost.is(LoopState::Failed, LoopStep::Idle);
     assert_eq!(lost.current.spent.cost, Money(7 * i64::from(MAX_FAILED_PLANS)));

@@ -182,7 +182,7 @@ fn session_is_resumed_until_the_tree_changes() {
     let mut run = LoopRun::remembering();
     run.tell(LoopInput::Outcome {
         ticket: run.current.run.ticket,
-        outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(0) },
+        outcome: WorkOutcome::AgentLost { salvaged: None, cost: Money(0), before_start: false },
     });
     assert_eq!(run.current.agent.session, session("s1"), "the iteration begins anew where the one before ended");
     run.command(LoopCommand::Pause(command::Pause { now: true, reason: String::new() }));

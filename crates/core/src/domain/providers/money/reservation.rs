@@ -29,8 +29,12 @@ pub fn likely_cost(past: &[Money]) -> Money {
 pub enum Ending {
     /// The run ended with this cost, reported or estimated.
     Cost(Money),
-    /// The process or its end was lost, or the run reported no cost.
-    Lost,
+    /// The process or its end was lost.
+    Lost {
+        /// Minimum amount to book, because the reported cost may be incomplete; 0 if the run reported each request before it sent
+        /// the request.
+        at_least: Money,
+    },
     /// The run never started.
     NeverRan,
 }
@@ -62,12 +66,12 @@ impl Reservation {
         self.amount.max(self.shown.unwrap_or_default())
     }
 
-    /// Returns the amount to book. For a lost run, this is the cost that its stream reported, or the reserved amount if there was
-    /// no report.
+    /// Returns the amount to book. For a lost run, this is the reported cost, or the reserved amount if there was no report, but
+    /// at least the given minimum.
     pub fn settle(&self, ending: Ending) -> Money {
         let money = match ending {
             Ending::Cost(cost) => cost,
-            Ending::Lost => self.shown.unwrap_or(self.amount),
+            Ending::Lost { at_least } => self.shown.unwrap_or(self.amount).max(at_least),
             Ending::NeverRan => Money(0),
         };
         Money(money.0.max(0))

@@ -102,9 +102,11 @@ fn lost_run_is_charged_the_reported_or_reserved_amount() {
     let shown = quiet.showing(usd(0.3)).showing(usd(0.2));
     let overspent = quiet.showing(usd(1.7));
     for (reservation, ending, booked) in [
-        (quiet, Ending::Lost, 1.0),
-        (shown, Ending::Lost, 0.3),
-        (overspent, Ending::Lost, 1.7),
+        (quiet, Ending::Lost { at_least: Money(0) }, 1.0),
+        (shown, Ending::Lost { at_least: Money(0) }, 0.3),
+        (overspent, Ending::Lost { at_least: Money(0) }, 1.7),
+        (quiet, Ending::Lost { at_least: Money::from_usd(1.2) }, 1.2),
+        (overspent, Ending::Lost { at_least: Money::from_usd(1.2) }, 1.7),
         (shown, Ending::Cost(usd(0.4)), 0.4),
         (shown, Ending::Cost(usd(-0.4)), 0.0),
         (quiet, Ending::NeverRan, 0.0),
@@ -233,7 +235,7 @@ proptest! {
                 }
                 AccountStep::End { looped, lost } => {
                     let shown = books.open.get(&looped).and_then(|r| r.shown).unwrap_or_default();
-                    books.settle(looped, if lost { Ending::Lost } else { Ending::Cost(shown) });
+                    books.settle(looped, if lost { Ending::Lost { at_least: Money(0) } } else { Ending::Cost(shown) });
                 }
                 AccountStep::Begin { .. } => {}
             }
@@ -277,7 +279,7 @@ proptest! {
         let _ = ledger.permit(Money(figures[7]), Timestamp(now));
         let _ = ledger.goes_on(Money(figures[6]), Timestamp(now));
         let _ = likely_cost(&figures.map(Money));
-        let _ = Reservation::new(Money(figures[0]), Timestamp(now)).showing(Money(figures[1])).settle(Ending::Lost);
+        let _ = Reservation::new(Money(figures[0]), Timestamp(now)).showing(Money(figures[1])).settle(Ending::Lost { at_least: Money(0) });
     }
 }
 
