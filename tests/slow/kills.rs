@@ -311,18 +311,18 @@ fn commits(world: &World) -> Vec<String> {
 /// Kill points of a booked agent call: before and after it is booked, at its first output, at its first cost, at its end,
 /// and before and after its cost is booked.
 const CALLS: &[(Kills, f64)] = &[
-    // Cost of a lost run beside the last one: nothing if the call was never booked, the reserved cost if it reported none,
-    // otherwise the reported cost.
+    // Cost of a lost run beside the last one: nothing if the call was never booked, and the reported cost if its end was booked. Otherwise
+    // at least the reserved cost, because the reported one may be incomplete and nobody counts the requests of this agent.
     (&["K15b"], 0.0),
     (&["K15c"], 0.5),
     (&["K15"], 0.5),
     (&["K16b"], 0.5),
-    (&["K17"], 0.25),
-    (&["K18"], 0.25),
-    (&["K18b"], 0.25),
+    (&["K17"], 0.5),
+    (&["K18"], 0.5),
+    (&["K18b"], 0.5),
     (&["K18c"], 0.25),
     (&["K15c", "K18c"], 0.75),
-    (&["K17", "K18b"], 0.5),
+    (&["K17", "K18b"], 1.0),
     // The disk is full for some commits, and the process lives.
     (&["full:K15b,K17"], 0.0),
     (&["full:K15c,K18b"], 0.0),
