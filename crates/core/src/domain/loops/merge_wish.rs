@@ -11,7 +11,7 @@ pub struct MergeWish {
     pub by: User,
     /// Issue or pull request of the request. Answers are posted there.
     pub on: Number,
-    /// When the loop started to wait for CI: the later time of the merge request and the review.
+    /// Time at which the loop started to wait for CI: the later time of the merge request and the review.
     pub since: Timestamp,
     /// Whether the forge accepted the request for the current commit.
     pub accepted: bool,
