@@ -84,19 +84,20 @@ impl Channels {
             posted: posted.as_ref(),
             again: claimed.attempts > 0,
         };
-        let sending = channel.send(sending, self.retry.request_timeout, now);
+        let sending = claimed.while_held(channel.send(sending, self.retry.request_timeout, now));
         let stopped = async {
             self.context.stopping.cancelled().await;
             tokio::time::sleep(self.retry.stop_wait).await;
         };
         let outcome = tokio::select! {
             outcome = sending => outcome,
-            () = stopped => {
-                let owner = self.leases.owner.name();
-                let why = "the service stopped during delivery; the message may have arrived";
-                self.fenced(move |c| outbox::reschedule(c, &claimed, &owner, now, true, why)).await?;
-                return Ok(false);
-            }
+            () = stopped => None,
+        };
+        let Some(outcome) = outcome else {
+            let owner = self.leases.owner.name();
+            let why = "the delivery was interrupted; the message may have arrived";
+            self.fenced(move |c| outbox::reschedule(c, &claimed, &owner, now, true, why)).await?;
+            return Ok(false);
         };
         self.record_delivery(channel, claimed, &delivery, outcome).await?;
         Ok(true)

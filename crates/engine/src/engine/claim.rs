@@ -2,16 +2,23 @@
 //! work ended in any way expires by itself.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::ops::Deref;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::clock::Stopwatch;
 use crate::store::outbox::ClaimedEffect;
 
 #[derive(Debug)]
 struct HeldLease {
     fence: i64,
+    /// Runs since before the last write that took or renewed the lease.
+    age: Stopwatch,
     cancel: CancellationToken,
     /// Whether the heartbeat renews the lease: until it was lost, and until the outcome is written.
     is_renewed: bool,
@@ -20,22 +27,36 @@ struct HeldLease {
 }
 
 /// Leases of the effects on which this process works, by name.
-#[derive(Debug, Clone, Default)]
-pub struct HeldLeases(Arc<Mutex<HashMap<String, HeldLease>>>);
+#[derive(Debug, Clone)]
+pub struct HeldLeases {
+    leases: Arc<Mutex<HashMap<String, HeldLease>>>,
+    /// Duration of a lease.
+    duration: Duration,
+}
 
 impl HeldLeases {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, HeldLease>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Creates an empty list of leases of this duration.
+    pub fn new(duration: Duration) -> Self {
+        Self { leases: Arc::default(), duration }
     }
 
-    /// Holds the lease of a claimed effect.
-    pub(super) fn hold(&self, effect: ClaimedEffect) -> HeldClaim {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, HeldLease>> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Holds the lease of a claimed effect. `age` was started before the claim was written.
+    pub(super) fn hold(&self, effect: ClaimedEffect, age: Stopwatch) -> HeldClaim {
         let cancel = CancellationToken::new();
-        self.lock().insert(
-            effect.lease(),
-            HeldLease { fence: effect.fence, cancel: cancel.clone(), is_renewed: true, is_lost: false },
-        );
+        let lease = HeldLease { fence: effect.fence, age, cancel: cancel.clone(), is_renewed: true, is_lost: false };
+        self.lock().insert(effect.lease(), lease);
         HeldClaim { effect, cancel, held: self.clone() }
+    }
+
+    /// Notes that a heartbeat renewed a lease. `age` was started before the heartbeat was written.
+    pub(super) fn renew(&self, name: &str, fence: i64, age: Stopwatch) {
+        if let Some(lease) = self.lock().get_mut(name).filter(|lease| lease.fence == fence) {
+            lease.age = age;
+        }
     }
 
     /// Whether this process works under the lease.
@@ -78,6 +99,26 @@ impl HeldClaim {
         if let Some(lease) = self.held.lock().get_mut(&self.effect.lease()).filter(|l| l.fence == self.effect.fence) {
             lease.is_renewed = false;
         }
+    }
+
+    /// Executes work until it ends or the lease is lost: by a heartbeat, or because no heartbeat renewed it in time, as after a pause
+    /// of the process. Returns `None` if the lease is lost; what the work has sent may then arrive.
+    pub(super) async fn while_held<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = pin!(work);
+        let mut lost = pin!(self.cancel.cancelled());
+        poll_fn(|context| {
+            if lost.as_mut().poll(context).is_ready() || self.has_expired() {
+                return Poll::Ready(None);
+            }
+            work.as_mut().poll(context).map(Some)
+        })
+        .await
+    }
+
+    fn has_expired(&self) -> bool {
+        let held = self.held.lock();
+        let lease = held.get(&self.effect.lease()).filter(|lease| lease.fence == self.effect.fence);
+        lease.is_none_or(|lease| lease.age.elapsed() >= self.held.duration)
     }
 
     /// Whether a heartbeat found the lease lost.
@@ -131,10 +172,10 @@ mod tests {
 
     #[test]
     fn lease_is_held_until_its_newest_claim_ends() {
-        let held = HeldLeases::default();
-        let first = held.hold(effect(1));
+        let held = HeldLeases::new(Duration::from_secs(30));
+        let first = held.hold(effect(1), Stopwatch::start());
         assert_eq!(held.renewed(), [("s/work".to_owned(), 1)]);
-        let second = held.hold(effect(2));
+        let second = held.hold(effect(2), Stopwatch::start());
         drop(first);
         assert!(held.contains("s/work"), "an older claim does not end the newer one");
         assert!(!held.lose("s/work", 1) && !second.cancel.is_cancelled() && !second.is_lost());
@@ -146,11 +187,44 @@ mod tests {
 
     #[test]
     fn heartbeats_end_before_the_outcome_is_written() {
-        let held = HeldLeases::default();
-        let claim = held.hold(effect(1));
+        let held = HeldLeases::new(Duration::from_secs(30));
+        let claim = held.hold(effect(1), Stopwatch::start());
         claim.end_heartbeats();
         assert_eq!(held.renewed(), []);
         assert!(held.contains("s/work"), "the process claims no other work under the lease");
         assert!(!held.lose("s/work", 1) && !claim.is_lost(), "a late heartbeat does not stop an outcome");
+    }
+
+    #[tokio::test]
+    async fn work_ends_with_its_lease() {
+        let held = HeldLeases::new(Duration::from_secs(30));
+        let claim = held.hold(effect(1), Stopwatch::start());
+        assert_eq!(claim.while_held(async { 7 }).await, Some(7));
+        let lost = async {
+            tokio::task::yield_now().await;
+            held.lose("s/work", 1)
+        };
+        let (sent, lost) = tokio::join!(claim.while_held(std::future::pending::<()>()), lost);
+        assert!(sent.is_none() && lost, "a heartbeat found the lease lost");
+
+        let paused = HeldLeases::new(Duration::ZERO);
+        let claim = paused.hold(effect(1), Stopwatch::start());
+        assert_eq!(claim.while_held(async { 7 }).await, None, "the lease has expired, and no heartbeat noticed it yet");
+    }
+
+    #[test]
+    fn heartbeat_renews_only_the_lease_that_it_named() {
+        let held = HeldLeases::new(Duration::from_secs(30));
+        let old = Stopwatch::start();
+        std::thread::yield_now();
+        let claim = held.hold(effect(2), old);
+        let age = || held.lock()["s/work"].age.elapsed();
+        let before = age();
+        held.renew("s/work", 1, Stopwatch::start());
+        assert!(age() >= before, "an older claim's heartbeat does not count");
+        let fresh = Stopwatch::start();
+        held.renew("s/work", 2, fresh);
+        assert!(age() <= fresh.elapsed() && fresh.elapsed() < old.elapsed());
+        drop(claim);
     }
 }

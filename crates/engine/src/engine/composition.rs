@@ -156,7 +156,7 @@ impl Foundation {
             owner: parts.owner,
             workers: parts.workers,
             host: parts.host,
-            held: HeldLeases::default(),
+            held: HeldLeases::new(pace.lease),
             pace,
             watch: tokio::sync::Mutex::new(ClockWatch::new(context.clock.clone())),
         });

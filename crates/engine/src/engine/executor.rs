@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use failpoint::kill_point;
 
+use crate::clock::Stopwatch;
 use crate::domain::lifecycle::StepDecision;
 use crate::domain::lifecycle::effect::{Effect, EffectQueue, ForgeEffect, TimerEffect};
 use crate::domain::loops::{ForgeChange, ForgeInput, LoopInput, WorkOutcome};
@@ -100,6 +101,7 @@ impl Executor {
         let recorded = group.add_kept(self.recording(claimed, outcome));
         let stepped = group.add(self.stepping());
         let next = group.add(self.leases.claiming(EffectQueue::Work.as_str().to_owned(), |_| true));
+        let age = Stopwatch::start();
         self.context.store.submit(group)?;
         let recorded = self.context.store.outcome(recorded).await;
         self.context.wake.loop_stepped();
@@ -112,7 +114,7 @@ impl Executor {
         }
         // Where the claim failed, the next look at the queue repeats it.
         let next = self.context.store.outcome(next).await.unwrap_or_default();
-        Ok(next.map(|claimed| self.leases.held(claimed)))
+        Ok(next.map(|claimed| self.leases.held(claimed, age)))
     }
 
     /// Returns the write that records the outcome of an effect and enqueues its input for the loop. It can be repeated.

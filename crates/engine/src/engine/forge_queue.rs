@@ -39,7 +39,11 @@ impl ForgeEffects {
             self.executor.record(claimed, outcome).instrument(context).await?;
             return Ok(true);
         }
-        let outcome = self.forge_effect(&claimed).instrument(context.clone()).await;
+        let outcome = claimed.while_held(self.forge_effect(&claimed)).instrument(context.clone()).await;
+        let outcome = outcome.unwrap_or_else(|| {
+            let why = "the lease was lost during the call; looked up after a wait".to_owned();
+            Err(EffectError::Retry { after_ms: Some(0), ambiguous: true, why })
+        });
         self.executor.record(claimed, outcome).instrument(context).await?;
         Ok(true)
     }

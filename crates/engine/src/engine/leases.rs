@@ -3,7 +3,7 @@
 use failpoint::kill_point;
 use tokio::sync::Mutex;
 
-use crate::clock::ClockWatch;
+use crate::clock::{ClockWatch, Stopwatch};
 use crate::domain::lifecycle::effect::EffectQueue;
 use crate::domain::loops::{LoopInput, LoopState, TimerInput};
 use crate::domain::model::host::Host;
@@ -92,8 +92,9 @@ impl Leases {
         let claiming = self.claiming_as(by, EffectQueue::Work.as_str().to_owned(), |_| true);
         let id = id.clone();
         let claim = move |c: &Connection| Ok((claiming(c)?, loops::has_inputs_of(c, &id)?));
+        let age = Stopwatch::start();
         Ok(match self.context.store.write(claim).await? {
-            (Some(claimed), _) => Continuation::Claimed(Box::new(self.held(claimed))),
+            (Some(claimed), _) => Continuation::Claimed(Box::new(self.held(claimed, age))),
             (None, true) => Continuation::Undecided,
             (None, false) => Continuation::Ended,
         })
@@ -106,13 +107,14 @@ impl Leases {
         may: impl Fn(&IssueRef) -> bool + Send + 'static,
     ) -> Result<Option<HeldClaim>, StoreError> {
         self.follow_clock_changes().await?;
+        let age = Stopwatch::start();
         let claimed = self.context.store.write(self.claiming(queue, may)).await?;
-        Ok(claimed.map(|claimed| self.held(claimed)))
+        Ok(claimed.map(|claimed| self.held(claimed, age)))
     }
 
-    /// Takes responsibility for an effect that was claimed.
-    pub(in crate::engine) fn held(&self, claimed: ClaimedEffect) -> HeldClaim {
-        let claim = self.held.hold(claimed);
+    /// Takes responsibility for an effect that was claimed. `age` was started before the claim was written.
+    pub(in crate::engine) fn held(&self, claimed: ClaimedEffect, age: Stopwatch) -> HeldClaim {
+        let claim = self.held.hold(claimed, age);
         kill_point("K07");
         claim
     }

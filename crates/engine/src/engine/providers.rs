@@ -22,6 +22,7 @@ use crate::engine::context::{ServiceContext, random};
 use crate::engine::settings::CallSettings;
 use crate::engine::spans::{ModelCall, model_span};
 use crate::store::calls::{self, BackendChanges, CallContext, CallDecision, CallLimits, CallSettlement};
+use crate::store::leases::LeaseToken;
 use crate::store::sql::Connection;
 use crate::store::{PendingWrite, StoreError, StoreResult, WriteGroup, session};
 
@@ -59,6 +60,8 @@ impl CallEnd {
 pub(super) struct PlannedCall {
     /// Unique key that starts with the prefix of its work effect.
     pub key: String,
+    /// Acquisition of the lease under which the work effect runs.
+    pub lease: LeaseToken,
     /// Purpose of the call: `agent`, or the kind of question.
     pub purpose: &'static str,
     /// Role of the backend.
@@ -122,9 +125,11 @@ impl Calls {
         model_span(&self.context, provider, id, call);
     }
 
-    /// Selects a backend for a call, reserves its cost and records its start.
+    /// Selects a backend for a call, reserves its cost and records its start. Fails if another process has taken over the work:
+    /// nobody would book the cost of the call.
     pub(super) async fn begin_call(&self, current: &Loop, planned: PlannedCall) -> Result<CallDecision, StoreError> {
-        let PlannedCall { key, purpose, role, mut exclude, model: wanted, likely, share, previous_session } = planned;
+        let PlannedCall { key, lease, purpose, role, mut exclude, model: wanted, likely, share, previous_session } =
+            planned;
         let of_loop = (current.limits.cost > Money(0)).then_some(current.limits.cost);
         let limits = CallLimits {
             of_loop,
@@ -166,6 +171,7 @@ impl Calls {
         let models = self.models(current, role, now);
         let settings = self.settings.backends.clone();
         let begun = self.context.store.write(move |c| {
+            lease.check(c)?;
             let models = |name: &str| wanted.iter().chain(models.get(name).into_iter().flatten()).cloned().collect();
             let begun = calls::begin(c, &caller, &request, &models, &settings, seed, now)?;
             kill_point("K15b");

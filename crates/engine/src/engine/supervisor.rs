@@ -419,10 +419,13 @@ async fn not_renewed(leases: &Leases, held: Vec<(String, i64)>, runs: bool) -> V
             if !held.is_empty() {
                 kill_point("K38");
             }
-            held.into_iter().filter(|(name, _)| lost.contains(name)).collect()
+            let (lost, renewed): (Vec<_>, Vec<_>) = held.into_iter().partition(|(name, _)| lost.contains(name));
+            renewed.iter().for_each(|(name, fence)| leases.held.renew(name, *fence, watch));
+            lost
         }
         Ok(Err(error @ StoreError::Full { .. })) => {
             tracing::warn!(%error, "the leases could not be renewed");
+            held.iter().for_each(|(name, fence)| leases.held.renew(name, *fence, watch));
             Vec::new()
         }
         Ok(Err(error)) => {

@@ -232,17 +232,18 @@ impl Work {
                 }
             }
         }
+        let lease = claimed.token(&self.executor.leases.owner.name());
         let attempt_of = |ticket, iteration, attempt| Attempt {
             ticket,
             iteration,
             attempt,
-            lease: claimed.token(&self.executor.leases.owner.name()),
+            lease: lease.clone(),
             was_started: claimed.attempts > 0,
         };
         match effect {
             WorkEffect::Prepare { ticket } => self.branches.prepare(account, repo, current, *ticket, cancel).await,
             WorkEffect::Check { ticket, purpose: CheckPurpose::Proposals, commit } => {
-                self.runs.try_proposals(repo, current, *ticket, commit, cancel).await
+                self.runs.try_proposals(repo, current, *ticket, &lease, commit, cancel).await
             }
             WorkEffect::Check { ticket, purpose, commit } => {
                 self.verification.check(repo, current, *ticket, *purpose, commit, cancel).await
@@ -265,7 +266,7 @@ impl Work {
                 self.branches.restore(repo, current, *ticket, *iteration, to).await
             }
             WorkEffect::SecondOpinion { ticket, commit } => {
-                self.opinions.second_opinion(claimed, repo, current, (*ticket, commit), cancel).await
+                self.opinions.second_opinion(claimed, &lease, repo, current, (*ticket, commit), cancel).await
             }
             WorkEffect::ApplySuggestions { ticket, changes, .. } => {
                 self.branches.apply_suggestions(repo, current, *ticket, changes, cancel).await
@@ -278,7 +279,7 @@ impl Work {
             }
             WorkEffect::Release { delete_branch } => {
                 self.verification.programs.end_processes(current).await;
-                let asked = self.runs.prompts.last_questions(current, cancel).await?;
+                let asked = self.runs.prompts.last_questions(current, &lease, cancel).await?;
                 if let Some(tip) = current.branch.pushed.as_ref().filter(|_| *delete_branch) {
                     let access = self.branches.git.git_url(account, repo, true).await?;
                     self.verification.workspaces.delete_branch(repo, &access, &current.branch.name, tip).await?;

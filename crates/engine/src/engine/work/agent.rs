@@ -72,7 +72,7 @@ impl Runs {
         let Some(head) = &current.branch.head else {
             return Err(EffectError::Permanent { why: "the loop has no commit to work on".into() });
         };
-        let questions = Questions::of(current, ticket, cancel);
+        let questions = Questions::of(current, ticket, &lease, cancel);
         let tree = self.verification.workspaces.agent_view(&current.id, repo).tree;
         let put_back = self.put_tree_back(current, repo, head, cancel);
         let (note, mut prompt_inputs) = self.prompts.prompt_inputs(&questions, repo, (&tree, put_back)).await?;
@@ -183,6 +183,7 @@ impl Runs {
         let number = plan.calls();
         let planned = PlannedCall {
             key: format!("{}{number}", calls::key_prefix(&task.current.id, task.ticket)),
+            lease: task.lease.clone(),
             purpose: calls::AGENT,
             role: BackendRole::Agent,
             exclude: plan.excluded().to_vec(),

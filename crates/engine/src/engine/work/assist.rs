@@ -35,6 +35,7 @@ use crate::provider::assistant::{
     self, AskLimits, Assistant, AssistantAnswer, AssistantFailure, AssistantFault, Question, Spent,
 };
 use crate::store::calls::{self, CallContext, CallDecision};
+use crate::store::leases::LeaseToken;
 use crate::store::session as turns;
 
 /// Maximum number of concurrent questions per loop.
@@ -52,6 +53,8 @@ pub(in crate::engine) struct Questions<'a> {
     pub current: &'a Loop,
     /// Ticket of the work effect; 0 if the questions belong to no work effect.
     pub ticket: u64,
+    /// Acquisition of the lease under which the work effect runs.
+    pub lease: &'a LeaseToken,
     /// Cancels all questions.
     pub cancel: &'a CancellationToken,
     slots: Semaphore,
@@ -75,8 +78,8 @@ struct AssistProgress {
 
 impl<'a> Questions<'a> {
     /// Creates an empty set of questions.
-    pub fn of(current: &'a Loop, ticket: u64, cancel: &'a CancellationToken) -> Self {
-        Self { current, ticket, cancel, slots: Semaphore::new(AT_ONCE), so_far: Mutex::default() }
+    pub fn of(current: &'a Loop, ticket: u64, lease: &'a LeaseToken, cancel: &'a CancellationToken) -> Self {
+        Self { current, ticket, lease, cancel, slots: Semaphore::new(AT_ONCE), so_far: Mutex::default() }
     }
 
     /// Returns the total tokens and cost of the questions.
@@ -292,6 +295,7 @@ impl Assistants {
         let likely = open.filter_map(estimated).max();
         let planned = PlannedCall {
             key,
+            lease: questions.lease.clone(),
             purpose,
             role: BackendRole::Assistant,
             exclude: failed,

@@ -29,6 +29,7 @@ use crate::engine::providers::Calls;
 use crate::engine::work::Verification;
 use crate::engine::work::assist::Assistants;
 use crate::render::Renderer;
+use crate::store::leases::LeaseToken;
 use crate::store::sql::Connection;
 use crate::store::{StoreError, StoreResult, calls, loops, memory, session};
 
@@ -246,11 +247,16 @@ impl Prompts {
 
     /// Asks the final questions of an ended loop and returns their cost, including earlier attempts. Calls
     /// whose process died are settled.
-    pub(super) async fn last_questions(&self, current: &Loop, cancel: &CancellationToken) -> Result<Money, StoreError> {
+    pub(super) async fn last_questions(
+        &self,
+        current: &Loop,
+        lease: &LeaseToken,
+        cancel: &CancellationToken,
+    ) -> Result<Money, StoreError> {
         self.calls.settle_lost(current, 0).await?;
         // The final summary may not exist yet.
         summarize(&self.context, &self.recall.settings, current).await;
-        self.sum_up_in_words(&Questions::of(current, 0, cancel), |_| true).await;
+        self.sum_up_in_words(&Questions::of(current, 0, lease, cancel), |_| true).await;
         let asked = calls::key_prefix(&current.id, 0);
         self.context.store.read(move |c| calls::cost_of(c, &asked)).await
     }

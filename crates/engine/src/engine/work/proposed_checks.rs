@@ -13,6 +13,7 @@ use crate::domain::model::ids::{RepoRef, Sha};
 use crate::domain::trust::policy::Policy;
 use crate::engine::receipt::{EffectError, Receipt};
 use crate::engine::work::Runs;
+use crate::store::leases::LeaseToken;
 
 impl Runs {
     /// Whether commands can be proposed for a tree without checks. Nothing is proposed where the detection of checks is off.
@@ -28,6 +29,7 @@ impl Runs {
         repo: &RepoRef,
         current: &Loop,
         ticket: u64,
+        lease: &LeaseToken,
         commit: &Sha,
         cancel: &CancellationToken,
     ) -> Result<Receipt, EffectError> {
@@ -36,7 +38,7 @@ impl Runs {
             self.verification.fresh_tree(current, repo, commit, cancel).await?;
         }
         let known = criteria::propose(&|path: &str| small_file(&view.tree.join(path)));
-        let questions = Questions::of(current, ticket, cancel);
+        let questions = Questions::of(current, ticket, lease, cancel);
         let mut suggested = Vec::new();
         if self.prompts.assistants.asks(current, JobKind::Checks) {
             let paths = self.verification.workspaces.paths_of(repo, commit).await?;

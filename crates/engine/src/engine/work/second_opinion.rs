@@ -35,6 +35,7 @@ use crate::engine::work::program_question::ProgramRuns;
 use crate::process::private;
 use crate::provider::assistant::{self, AskLimits, Assistant, AssistantFault, Question};
 use crate::store::calls::{self, CallContext, CallDecision};
+use crate::store::leases::LeaseToken;
 use crate::store::outbox::ClaimedEffect;
 use crate::store::sql::Connection;
 use crate::store::{StoreError, session as turns};
@@ -50,6 +51,7 @@ struct OpinionRequest<'a> {
     review: &'a ReviewPolicy,
     commit: &'a Sha,
     ticket: u64,
+    lease: &'a LeaseToken,
 }
 
 /// End of a call with its usage, and the answer or the reason why there is none.
@@ -74,6 +76,7 @@ impl Opinions {
     pub(super) async fn second_opinion(
         &self,
         claimed: &ClaimedEffect,
+        lease: &LeaseToken,
         repo: &RepoRef,
         current: &Loop,
         (ticket, commit): (u64, &Sha),
@@ -81,7 +84,7 @@ impl Opinions {
     ) -> Result<Receipt, EffectError> {
         let backend = current.settings.policy.review.as_ref().map_or("", |review| review.backend.as_str());
         let missing = |why| OpinionRun::free(commit.clone(), backend, OpinionEnd::Missing(why));
-        let run = match self.opinion(claimed, repo, current, (ticket, commit), cancel).await {
+        let run = match self.opinion(claimed, lease, repo, current, (ticket, commit), cancel).await {
             Err(EffectError::Permanent { why }) => missing(why),
             Err(EffectError::Retry { why, .. }) if claimed.tries + 1 >= MAX_TRIES => missing(why),
             other => other?,
@@ -93,6 +96,7 @@ impl Opinions {
     async fn opinion(
         &self,
         claimed: &ClaimedEffect,
+        lease: &LeaseToken,
         repo: &RepoRef,
         current: &Loop,
         (ticket, commit): (u64, &Sha),
@@ -101,7 +105,7 @@ impl Opinions {
         let Some(review) = &current.settings.policy.review else {
             return Err(EffectError::Permanent { why: "the settings no longer request one".into() });
         };
-        let asked = OpinionRequest { current, review, commit, ticket };
+        let asked = OpinionRequest { current, review, commit, ticket, lease };
         if claimed.attempts > 0 {
             self.calls.settle_lost(current, ticket).await?;
             let cost = self.uncharged(current).await?;
@@ -216,7 +220,7 @@ impl Opinions {
         asked: &OpinionRequest<'_>,
         question: &Ask,
     ) -> Result<Result<(CallContext, Option<String>), Failure>, EffectError> {
-        let OpinionRequest { current, review, ticket, .. } = *asked;
+        let OpinionRequest { current, review, ticket, lease, .. } = *asked;
         let model = self
             .calls
             .models_of(&review.backend, current, BackendRole::Reviewer, self.context.clock.now())
@@ -234,6 +238,7 @@ impl Opinions {
         let others = self.calls.settings.backends.backends.keys().filter(|name| **name != review.backend);
         let planned = PlannedCall {
             key: format!("{}{:08x}", calls::key_prefix(&current.id, ticket), random()),
+            lease: lease.clone(),
             purpose: JobKind::SecondOpinion.as_str(),
             role: BackendRole::Reviewer,
             exclude: others.cloned().collect(),
