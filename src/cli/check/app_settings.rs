@@ -80,7 +80,8 @@ async fn deliveries(forge: &ForgeConfig, adapter: &dyn Forge) -> Option<CheckFin
     };
     let detail =
         format!("{} attempts of the last day; the newest, of `{}`: {}", failed.len(), newest.event, newest.status);
-    let fix = "check that GitHub reaches the service's public address; a running service requests missed deliveries again";
+    let fix =
+        "check that GitHub reaches the service's public address; a running service requests missed deliveries again";
     Some(CheckFinding::warn(name, detail, fix))
 }
 

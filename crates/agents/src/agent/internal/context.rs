@@ -10,8 +10,7 @@ const MAX_SHORT: usize = 400;
 /// Bytes that are kept of a shortened result.
 const KEPT_BYTES: usize = 160;
 /// Text that replaces omitted turns.
-const OMITTED_TURNS: &str =
-    "[Earlier steps were omitted here to save space. `git diff` shows all changes so far.]";
+const OMITTED_TURNS: &str = "[Earlier steps were omitted here to save space. `git diff` shows all changes so far.]";
 /// Approximate size of a message apart from its text, in bytes.
 const MESSAGE_OVERHEAD: usize = 40;
 

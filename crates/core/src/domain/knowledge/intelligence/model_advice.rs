@@ -95,9 +95,7 @@ fn pressed(urgency: PromptUrgency) -> &'static str {
     match urgency {
         PromptUrgency::Low | PromptUrgency::Normal => "",
         PromptUrgency::High => "Little time or budget remains: leave out optional work.\n",
-        PromptUrgency::Critical => {
-            "The work has to be complete after this iteration: leave out all optional work.\n"
-        }
+        PromptUrgency::Critical => "The work has to be complete after this iteration: leave out all optional work.\n",
     }
 }
 
