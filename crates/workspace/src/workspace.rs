@@ -53,13 +53,12 @@ use crate::domain::model::ids::{ForgeName, Sha};
 use crate::domain::trust::outbound::OutboundFilter;
 use crate::domain::trust::protected::ProtectedGlobs;
 
-pub use branch::{BranchDiff, ChangedPaths};
+pub use branch::{BranchDiff, ChangedPaths, PathContents};
 pub use environment::{Environment, EnvironmentKey, SetupEffects};
 pub use error::WorkspaceError;
 pub use fixed::FixedFiles;
 pub use git::GitUrl;
 pub use git_version::{GitVersion, NEEDED_GIT};
-pub use lines::FileContents;
 pub use merge::{MergeOfTips, MergeOutcome, TipsRequest};
 pub use mirror::RemoteState;
 pub use outgoing::ClearRequest;

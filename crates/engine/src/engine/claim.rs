@@ -102,7 +102,7 @@ impl HeldClaim {
     }
 
     /// Executes work until it ends or the lease is lost: by a heartbeat, or because no heartbeat renewed it in time, as after a pause
-    /// of the process. Returns `None` if the lease is lost; what the work has sent may then arrive.
+    /// of the process. Returns `None` if the lease is lost; a request that the work has sent may then arrive.
     pub(super) async fn while_held<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = pin!(work);
         let mut lost = pin!(self.cancel.cancelled());

@@ -126,7 +126,7 @@ impl Calls {
     }
 
     /// Selects a backend for a call, reserves its cost and records its start. Fails if another process has taken over the work:
-    /// nobody would book the cost of the call.
+    /// the cost of the call would not be booked.
     pub(super) async fn begin_call(&self, current: &Loop, planned: PlannedCall) -> Result<CallDecision, StoreError> {
         let PlannedCall { key, lease, purpose, role, mut exclude, model: wanted, likely, share, previous_session } =
             planned;

@@ -210,27 +210,11 @@ impl Work {
                 | WorkEffect::HooksAfterEnd { .. }
         );
         let moved = self.handover.arrive(account, repo, current, effect).await?;
-        let workspaces = &self.verification.workspaces;
-        let is_missing = moved || !workspaces.has_tree(&current.id, repo);
-        if !makes_its_own
-            && is_missing
-            && let Some(head) = &current.branch.head
+        if (moved || !self.verification.workspaces.has_tree(&current.id, repo))
+            && !makes_its_own
+            && let Some(receipt) = self.recreate_tree(account, repo, current, effect).await?
         {
-            tracing::info!(loop_id = %current.id, "the work tree is missing; it is made again from the loop's branch");
-            self.branches.tree_at_head(account, repo, current).await?;
-            // The files of the run were in the missing tree.
-            if let WorkEffect::Commit { ticket, .. } = effect {
-                match current.branch.merging().filter(|merging| merging.conflicts.is_empty()) {
-                    // The merge needed no agent and is repeated.
-                    Some(merging) => {
-                        workspaces.merge_base_into(&current.id, repo, head, &merging.other).await?;
-                    }
-                    None => {
-                        let lost = WorkOutcome::AgentLost { salvaged: None, cost: Money(0), before_start: false };
-                        return Ok(Receipt::outcome("the run's files are lost", *ticket, lost));
-                    }
-                }
-            }
+            return Ok(receipt);
         }
         let lease = claimed.token(&self.executor.leases.owner.name());
         let attempt_of = |ticket, iteration, attempt| Attempt {
@@ -291,6 +275,32 @@ impl Work {
                 let input = (asked > Money(0)).then_some(WorkOutcome::AskedAtEnd { cost: asked });
                 let input = input.map(|outcome| LoopInput::Outcome { ticket: 0, outcome });
                 Ok(Receipt { input, ..Receipt::text("tree released") })
+            }
+        }
+    }
+
+    /// Creates the missing tree of a loop again from its branch. Returns the outcome of an effect whose files are lost.
+    async fn recreate_tree(
+        &self,
+        account: &ForgeAccount,
+        repo: &RepoRef,
+        current: &Loop,
+        effect: &WorkEffect,
+    ) -> Result<Option<Receipt>, EffectError> {
+        let Some(head) = &current.branch.head else { return Ok(None) };
+        tracing::info!(loop_id = %current.id, "the work tree is missing; it is made again from the loop's branch");
+        self.branches.tree_at_head(account, repo, current).await?;
+        // The files of the run were in the missing tree.
+        let WorkEffect::Commit { ticket, .. } = effect else { return Ok(None) };
+        match current.branch.merging().filter(|merging| merging.conflicts.is_empty()) {
+            // The merge needed no agent and is repeated.
+            Some(merging) => {
+                self.verification.workspaces.merge_base_into(&current.id, repo, head, &merging.other).await?;
+                Ok(None)
+            }
+            None => {
+                let lost = WorkOutcome::AgentLost { salvaged: None, cost: Money(0), before_start: false };
+                Ok(Some(Receipt::outcome("the run's files are lost", *ticket, lost)))
             }
         }
     }

@@ -822,7 +822,7 @@ mod tests {
         .await;
     }
 
-    /// Runs whose requests nobody counts are booked at the cost of the most expensive one, whatever they reported.
+    /// Runs whose requests are not counted are booked at least at the cost of the most expensive one.
     #[tokio::test]
     async fn lost_call_without_complete_report_costs_as_much_as_any_before() {
         let store = Store::in_memory().expect("a store");

@@ -1,6 +1,7 @@
 //! Comparison of a branch with its base: the complete change, and the files of the base that it changes.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use super::git::GitCommand;
 use super::{WorkspaceError, Workspaces, files};
@@ -65,6 +66,9 @@ impl ChangedPaths {
         self.0.iter().filter(move |(change, _)| is_wanted(*change)).map(|(_, path)| path.as_str())
     }
 }
+
+/// Contents of files by path.
+pub type PathContents = HashMap<String, Vec<u8>>;
 
 impl Workspaces {
     /// Whether the store of a loop exists. It is deleted some time after the loop's end.

@@ -2,15 +2,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use super::branch::PathContents;
 use super::git::GitCommand;
 use super::{WorkspaceError, Workspaces};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 
 /// Maximum total size of the files that are read, in bytes.
 const MOST_BYTES: usize = 16 << 20;
-
-/// Contents of files by path.
-pub type FileContents = HashMap<String, Vec<u8>>;
 
 impl Workspaces {
     /// Returns the number of lines of each path that is a file in a loop's commit. Files beyond a total of 16 MiB are
@@ -37,7 +35,7 @@ impl Workspaces {
         repo: &RepoRef,
         commit: &Sha,
         paths: &BTreeSet<&str>,
-    ) -> Result<FileContents, WorkspaceError> {
+    ) -> Result<PathContents, WorkspaceError> {
         let [contents] = self.contents_at_each((loop_id, repo), [commit], paths).await?;
         Ok(contents)
     }
@@ -49,8 +47,8 @@ impl Workspaces {
         (loop_id, repo): (&LoopId, &RepoRef),
         commits: [&Sha; N],
         paths: &BTreeSet<&str>,
-    ) -> Result<[FileContents; N], WorkspaceError> {
-        let mut contents = std::array::from_fn(|_| FileContents::new());
+    ) -> Result<[PathContents; N], WorkspaceError> {
+        let mut contents = std::array::from_fn(|_| PathContents::new());
         let usable: Vec<&str> = paths.iter().copied().filter(|path| !path.contains(['\n', '\0'])).collect();
         if usable.is_empty() {
             return Ok(contents);

@@ -14,7 +14,7 @@ use crate::domain::trust::bounds::COMPARED_BYTES;
 use crate::domain::trust::tamper;
 use crate::engine::receipt::EffectError;
 use crate::engine::work::Verification;
-use crate::workspace::FileContents;
+use crate::workspace::PathContents;
 
 /// Number of files that are read at once, so that their size stays below the limit of one reading.
 const FILES_AT_ONCE: usize = 50;
@@ -163,7 +163,7 @@ impl Verification {
         names: (&LoopId, &RepoRef),
         commit: &Sha,
         paths: &[&str],
-    ) -> Result<FileContents, EffectError> {
+    ) -> Result<PathContents, EffectError> {
         let [contents] = self.contents_of_each(names, [commit], paths).await?;
         Ok(contents)
     }
@@ -174,8 +174,8 @@ impl Verification {
         names: (&LoopId, &RepoRef),
         commits: [&Sha; N],
         paths: &[&str],
-    ) -> Result<[FileContents; N], EffectError> {
-        let mut contents = std::array::from_fn(|_| FileContents::new());
+    ) -> Result<[PathContents; N], EffectError> {
+        let mut contents = std::array::from_fn(|_| PathContents::new());
         let mut sizes = [0; N];
         for part in paths.chunks(FILES_AT_ONCE) {
             let read = self.workspaces.contents_at_each(names, commits, &part.iter().copied().collect()).await?;
@@ -199,8 +199,8 @@ fn collects_doctests(command: &str) -> bool {
 
 /// Compares the tests in two versions of program files. `collects` is true if a check collects Python's doctests. `task` is the text
 /// of the task.
-fn compared(paths: &[&str], (old, new): (&FileContents, &FileContents), collects: bool, task: &str) -> ProgramTests {
-    let text = |contents: &FileContents| -> HashMap<String, String> {
+fn compared(paths: &[&str], (old, new): (&PathContents, &PathContents), collects: bool, task: &str) -> ProgramTests {
+    let text = |contents: &PathContents| -> HashMap<String, String> {
         let text = |(path, content): (&String, &Vec<u8>)| (path.clone(), String::from_utf8_lossy(content).into_owned());
         contents.iter().filter(|(_, content)| !content.contains(&0)).map(text).collect()
     };
@@ -391,7 +391,7 @@ mod tests {
     fn of(files: &[(&str, Option<&[u8]>, Option<&[u8]>)]) -> ProgramTests {
         let paths: Vec<&str> = files.iter().map(|(path, ..)| *path).collect();
         let side = |pick: fn(&(&str, Option<&[u8]>, Option<&[u8]>)) -> Option<Vec<u8>>| {
-            files.iter().filter_map(|file| Some((file.0.to_owned(), pick(file)?))).collect::<FileContents>()
+            files.iter().filter_map(|file| Some((file.0.to_owned(), pick(file)?))).collect::<PathContents>()
         };
         let old = side(|file| file.1.map(<[u8]>::to_vec));
         let new = side(|file| file.2.map(<[u8]>::to_vec));

@@ -21,7 +21,7 @@ use crate::domain::model::task::{Check, CheckReport, TamperKind};
 use crate::domain::trust::tamper::{self, ChangeMarks, CheckStart};
 use crate::engine::receipt::{EffectError, Receipt};
 use crate::engine::work::Verification;
-use crate::workspace::{CleanCheckout, FileContents};
+use crate::workspace::{CleanCheckout, PathContents};
 
 /// Maximum size of the change of tests that is shown to a maintainer, in bytes.
 const TEST_CHANGE_BYTES: usize = 8 * 1024;
@@ -372,7 +372,7 @@ impl Verification {
         for file in builds {
             let path = file.path.as_str();
             let [old, new] = self.contents_of_each((&current.id, repo), [&file.version, to], &[path]).await?;
-            let text = |contents: &FileContents| {
+            let text = |contents: &PathContents| {
                 contents.get(path).map(|content| String::from_utf8_lossy(content).into_owned()).unwrap_or_default()
             };
             let changes = tamper::changes_tests(path, &text(&old), &text(&new), &kept, all_ran);
