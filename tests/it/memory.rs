@@ -87,7 +87,7 @@ async fn wrong_arguments_are_rejected() {
     }
     for tool in ["learnings", "drop_everything"] {
         let refused = ask(&client, tool, json!({ "query": "x" })).await.expect_err("no such tool").to_string();
-        assert!(refused.contains("there are: search, list_summaries, get_turn"), "{refused}");
+        assert!(refused.contains("available: search, list_summaries, get_turn"), "{refused}");
     }
     let (text, error) = call(&client, "search", json!({ "query": null, "tier": "raw", "tools": null })).await;
     assert!(!error && text.contains("[turn]"), "what is null is not there: {text}");

@@ -81,8 +81,8 @@ fn each_event_has_advice() {
     assert_eq!(
         both.fix,
         "exclude the branches under `push` (`branches-ignore: ['ralph/**']`) and add to its jobs `if: ${{ \
-         !startsWith(github.head_ref || github.ref_name, 'ralph/') }}`; move checks without secrets to a workflow of their \
-         own"
+         !startsWith(github.head_ref || github.ref_name, 'ralph/') }}`; move checks without secrets to a separate \
+         workflow"
     );
     let push = judged("push").expect("told");
     assert!(push.status == FindingStatus::Warn && !push.fix.contains("head_ref"), "{push:?}");

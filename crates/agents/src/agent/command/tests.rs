@@ -255,7 +255,7 @@ fn invalid_setups_are_refused_with_reason() {
         (BackendKind::Script, vec!["agent.sh"], "there is no program"),
         (BackendKind::Script, vec!["."], "there is no program"),
         (BackendKind::Script, vec!["./"], "cannot be executed"),
-        (BackendKind::Preset("codecs".into()), vec![], "there are: claude"),
+        (BackendKind::Preset("codecs".into()), vec![], "available: claude"),
     ] {
         let error = with(kind, &command);
         assert!(error.starts_with("backend mine: ") && error.contains(words), "{command:?}: {error}");

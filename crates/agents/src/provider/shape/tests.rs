@@ -52,7 +52,7 @@ fn problems_are_reported_with_position() {
         ("/count", json!(300), "/count: expected at most 255"),
         ("/note", json!([]), "/note: expected string or null, found a list of 0"),
         ("/steps", json!([]), "/steps: expected at least 1 entries, found 0"),
-        ("/steps/0/what", json!("x"), "/steps/0/what: at least 2 characters"),
+        ("/steps/0/what", json!("x"), "/steps/0/what: expected at least 2 characters"),
         ("/steps/0/after", json!({}), "/steps/0/after/what is missing"),
         ("/steps/0", json!({"what": "go", "novel": 1}), "/steps/0/novel: no value is allowed here"),
         ("", json!(7), "the value: expected object, found 7"),

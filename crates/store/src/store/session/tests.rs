@@ -133,7 +133,7 @@ fn interrupted_turn_is_stored_with_its_output() {
             (cut.response.as_str(), cut.prompt.as_str(), cut.ended),
             ("I look.\nI build.", turn.prompt.as_str(), Timestamp(2_200))
         );
-        assert!(cut.error.as_deref().is_some_and(|error| error.contains("cut off")), "{:?}", cut.error);
+        assert!(cut.error.as_deref().is_some_and(|error| error.contains("was interrupted")), "{:?}", cut.error);
         assert_eq!(rows(&c, "session_output"), 0);
         assert_eq!(kinds(&ask(&c, r#"{"query": "build", "tier": "raw"}"#)), ["turn 2"], "it is searched as others");
     }

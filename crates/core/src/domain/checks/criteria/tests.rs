@@ -97,7 +97,7 @@ fn invalid_block_reports_problem() {
         ("```ralph\nchecks:\n  - 3\n```", "not `3`"),
         ("```ralph\nchecks:\n  - {comand: make}\n```", "did you mean `command`"),
         ("```ralph\nchecks:\n  - {name: x}\n```", "`command` is missing"),
-        ("```ralph\nchecks:\n  - {command: x, kind: perfect}\n```", "no kind of check"),
+        ("```ralph\nchecks:\n  - {command: x, kind: perfect}\n```", "is not a kind of check"),
         ("```ralph\nchecks:\n  - {command: x, kind: coverage}\n```", "needs `min`"),
         ("```ralph\nchecks:\n  - {command: x, min: 80, pattern: '\\d+%'}\n```", "needs a group"),
         ("```ralph\nchecks:\n  - {command: x, min: 101}\n```", "0 to 100"),
