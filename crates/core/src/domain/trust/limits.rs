@@ -23,7 +23,7 @@ config_section! {
         pub iterations: IterationLimit = IterationLimit::of(10), in 1..;
         /// Maximum running time of a loop.
         pub timeout: Duration = Duration::hours(2), in Duration::seconds(1)..;
-        /// Maximum running time of an agent run; one and a half times as much while a REDIRECT stands
+        /// Maximum running time of an agent run; one and a half times as much while a REDIRECT is active
         /// (`control.actuators.effort`).
         pub agent_timeout: Duration = Duration::minutes(30), in Duration::seconds(1)..;
         /// Maximum time without output before an agent is stopped.

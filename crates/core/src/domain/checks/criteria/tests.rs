@@ -107,7 +107,7 @@ fn invalid_block_reports_problem() {
         ("```ralph\nchecks:\n  - {command: x, kind: empty_output, any_exit: true}\n```", "belong to `count`"),
         (
             "```ralph\nchecks:\n  - {command: x, kind: count, pattern: '(a)', at_most: 1, any_exit: 1}\n```",
-            "is true or false",
+            "must be true or false",
         ),
         ("```ralph\nchecks:\n  - {command: x, pattern: '(a)', at_most: 1, at_least: 2}\n```", "above `at_most`"),
         ("```ralph\nchecks:\n  - {command: x, at_most: many}\n```", "must be a number"),

@@ -9,11 +9,11 @@ config_section! {
     pub struct MemorySettings {
         /// Whether loops have a memory: learnings, reflections, and the tool `session_memory` of agents.
         pub enabled: bool = true;
-        /// Whether loops learn from each other: learnings, and estimates from earlier loops. Otherwise a loop has only the memory of
-        /// its own session.
+        /// Whether loops learn from each other: learnings, and estimates from earlier loops. Otherwise a loop has only its own
+        /// session memory.
         pub across_loops: bool = true;
         /// Whether learnings of one repository are used in the other repositories of its owner. Learnings of a private
-        /// repository is then in the prompts of the others.
+        /// repository are then in the prompts of the others.
         pub share_within_owner: bool = false;
         /// Maximum number of learnings in a prompt.
         #[schemars(skip)]

@@ -28,7 +28,7 @@ config_section! {
         /// Tier of the model, by the control signal and the gain profile.
         pub model: ModelLaw => section;
         /// Amount of work of one iteration: only the first failing check while a REDIRECT for `oscillation` or `resource_burn`
-        /// stands.
+        /// is active.
         pub breadth: BreadthLaw;
         /// Whether the prompt states the urgency, by the control signal.
         pub tone: ToneLaw;
