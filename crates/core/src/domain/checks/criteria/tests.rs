@@ -116,7 +116,7 @@ fn invalid_block_reports_problem() {
         ("```ralph\nchecks:\n  - {command: x, counts: '(\\d+)'}\n```", "needs a group `(?P<passed>"),
         ("```ralph\nchecks:\n  - {command: x, junit: ../r.xml}\n```", "a path from the root of the tree"),
         ("```ralph\nchecks:\n  - {command: x, junit: 'r[.xml'}\n```", "`junit`: not a pattern"),
-        (&many, "at most 20"),
+        (&many, "maximum 20"),
     ];
     for (body, part) in cases {
         let error = read_issue(body).expect_err(body).to_string();
