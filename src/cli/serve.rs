@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::config::forge_entry::has_forge;
 use crate::config::{Config, ConfigScope, Env, operator_file};
 use crate::engine::{OnceEnd, Role};
-use crate::process::unmap_startup_code;
+use crate::process::unmap_startup_pages;
 use crate::setup::{OperatorFileLocation, SetupMode, SetupServer};
 use crate::telemetry;
 
@@ -133,7 +133,7 @@ async fn serve(config: &Config, env: &Env, args: &ServeArgs, json: bool) -> CliR
         () = signals.next() => return Ok(ExitCode::SUCCESS),
     };
     let app = app.map_err(|error| CliError::Failed(format!("could not start the service: {error:#}")))?;
-    unmap_startup_code();
+    unmap_startup_pages();
     let dashboard = app.dashboard.as_ref().map(Dashboard::link);
     print(&announcement(config, app.address, dashboard.as_ref(), json))?;
     manager::started(&app.address.map_or("running".to_owned(), |address| format!("listening on {address}")));

@@ -39,7 +39,7 @@ pub use capture::Captured;
 pub use dialog::Dialog;
 pub use disk::free_space;
 pub use egress_proxy::{EgressSettings, RefusedHosts, sandbox_exec};
-pub use memory::unmap_startup_code;
+pub use memory::unmap_startup_pages;
 pub use running::run;
 use sandbox::Network;
 pub use sandbox::{Sandbox, SandboxUser, attempts, confined_exec};

@@ -29,30 +29,32 @@ pub(super) fn raise_oom_score(pid: u32) {
     }
 }
 
-/// Unmaps the pages of this program's code, most of which only its start needed. The kernel maps the pages that are used later again, from
-/// its page cache. Failures are ignored, because they cost only memory.
-#[expect(unsafe_code, reason = "no safe interface names the code of the program")]
-pub fn unmap_startup_code() {
-    for (start, length) in code_mappings() {
+/// Unmaps the pages of this program's code and constants, most of which only its start needed. The kernel maps the pages that are used
+/// later again, from its page cache. Failures are ignored, because they cost only memory.
+#[expect(unsafe_code, reason = "no safe interface names the mappings of the program")]
+pub fn unmap_startup_pages() {
+    for (start, length) in program_mappings() {
         // SAFETY: the range is a private, unmodified mapping of a file, whose pages have the same content when they are mapped again.
         let unmapped = unsafe { rustix::mm::madvise(start as *mut c_void, length, Advice::LinuxDontNeed) };
         if let Err(error) = unmapped {
-            tracing::debug!(%error, "the code of the start could not be unmapped");
+            tracing::debug!(%error, "the pages of the start could not be unmapped");
         }
     }
 }
 
-/// Returns the addresses and lengths of the mappings of this program's code, in bytes; none if they are not known.
-fn code_mappings() -> Vec<(usize, usize)> {
+/// Returns the addresses and lengths of the mappings of this program's code and constants, in bytes; none if they are not known. Constants
+/// that the loader relocated are in a later part of the file and not included.
+fn program_mappings() -> Vec<(usize, usize)> {
     let (Ok(program), Ok(maps)) = (std::env::current_exe(), std::fs::read_to_string("/proc/self/maps")) else {
         return Vec::new();
     };
     let mapping = |line: &str| {
         let mut fields = line.split_ascii_whitespace();
-        let (range, rights, path) = (fields.next()?, fields.next()?, fields.nth(3)?);
+        let (range, rights, offset, path) = (fields.next()?, fields.next()?, fields.next()?, fields.nth(2)?);
         let (start, end) = range.split_once('-')?;
         let (start, end) = (usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?);
-        (rights == "r-xp" && program == Path::new(path)).then_some((start, end.checked_sub(start)?))
+        let is_unmodified = rights == "r-xp" || rights == "r--p" && u64::from_str_radix(offset, 16) == Ok(0);
+        (is_unmodified && program == Path::new(path)).then_some((start, end.checked_sub(start)?))
     };
     maps.lines().filter_map(mapping).collect()
 }
@@ -71,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn program_continues_after_unmapping_startup_code() {
+    fn program_continues_after_unmapping_startup_pages() {
         let resident = || {
             let statm = std::fs::read_to_string("/proc/self/smaps").unwrap();
             let program = std::env::current_exe().unwrap();
@@ -81,7 +83,7 @@ mod tests {
             size.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
         };
         let before = resident();
-        unmap_startup_code();
+        unmap_startup_pages();
         let after = resident();
         assert!(after < before, "{after} KiB of {before} KiB remain");
     }
