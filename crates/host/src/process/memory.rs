@@ -75,10 +75,10 @@ mod tests {
     #[test]
     fn program_continues_after_unmapping_startup_pages() {
         let resident = || {
-            let statm = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
             let program = std::env::current_exe().unwrap();
             let is_code = |line: &str| line.contains(" r-xp ") && line.ends_with(program.to_str().unwrap());
-            let of_code = statm.lines().skip_while(|line| !is_code(line));
+            let of_code = smaps.lines().skip_while(|line| !is_code(line));
             let size = of_code.filter_map(|line| line.strip_prefix("Rss:")).next().expect("a mapping of code");
             size.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
         };

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::git::GitCommand;
+use super::outgoing::RawEntry;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 use crate::domain::trust::bounds::BRANCH_CHANGE_BYTES;
@@ -19,7 +20,7 @@ pub struct BranchDiff {
 
 /// Change of a path. A moved file is deleted at one path and added at another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PathChange {
+enum PathChange {
     Added,
     Deleted,
     /// Content or type.
@@ -28,10 +29,10 @@ pub(super) enum PathChange {
 
 impl PathChange {
     /// Reads git's letter of a status.
-    pub(super) fn of(status: &str) -> Self {
+    fn of(status: &[u8]) -> Self {
         match status {
-            "A" => Self::Added,
-            "D" => Self::Deleted,
+            b"A" => Self::Added,
+            b"D" => Self::Deleted,
             _ => Self::Modified,
         }
     }
@@ -39,9 +40,18 @@ impl PathChange {
 
 /// Files that differ between two commits, by path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ChangedPaths(pub(super) Vec<(PathChange, String)>);
+pub struct ChangedPaths(Vec<(PathChange, String)>);
 
 impl ChangedPaths {
+    /// Parses the entries of `--raw -z --no-renames` at the beginning of an output. Returns the rest, too.
+    pub(super) fn parse(mut output: &[u8]) -> (Self, &[u8]) {
+        let mut paths = Vec::new();
+        while let Some(entry) = RawEntry::next(&mut output) {
+            paths.push((PathChange::of(entry.status()), String::from_utf8_lossy(entry.path).into_owned()));
+        }
+        (Self(paths), output)
+    }
+
     /// Returns all paths.
     pub fn all(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(_, path)| path.as_str())
@@ -122,10 +132,9 @@ impl Workspaces {
     ) -> Result<ChangedPaths, WorkspaceError> {
         let store = self.opened(loop_id, repo).await?.store;
         let call = GitCommand::new("list changed files", &store);
-        let call = call.args(["diff-tree", "-r", "--no-renames", "-z", "--name-status", from.as_str(), to.as_str()]);
-        let fields = names(&self.git.ok(call).await?.stdout);
-        let (pairs, _) = fields.as_chunks::<2>();
-        Ok(ChangedPaths(pairs.iter().map(|[status, path]| (PathChange::of(status), path.clone())).collect()))
+        let call =
+            call.args(["diff-tree", "-r", "--no-renames", "-z", "--raw", "--no-abbrev", from.as_str(), to.as_str()]);
+        Ok(ChangedPaths::parse(&self.git.ok(call).await?.stdout).0)
     }
 
     /// Returns the paths of all files of a commit.

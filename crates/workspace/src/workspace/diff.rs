@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::branch::{ChangedPaths, PathChange};
+use super::branch::ChangedPaths;
 use super::git::{GitCommand, LIST_BYTES};
 use super::layout::TreePaths;
 use super::outgoing::{ChangedObject, RawEntry, raw_entries};
@@ -97,7 +97,7 @@ impl Workspaces {
         if output.truncated {
             return Err(too_large());
         }
-        let (paths, sizes) = changed_paths(&output.stdout);
+        let (paths, sizes) = ChangedPaths::parse(&output.stdout);
         Ok(BranchChange { files: numstat(sizes).0, paths })
     }
 
@@ -142,16 +142,6 @@ impl Workspaces {
 
 fn too_large() -> WorkspaceError {
     WorkspaceError::TooLarge { what: "the list of changed files".to_owned(), limit: LIST_BYTES as u64 }
-}
-
-/// Parses the entries of `--raw -z --no-renames` at the beginning of an output; returns the paths and the rest of the output.
-fn changed_paths(mut output: &[u8]) -> (ChangedPaths, &[u8]) {
-    let mut paths = Vec::new();
-    while let Some(entry) = RawEntry::next(&mut output) {
-        let status = String::from_utf8_lossy(entry.status());
-        paths.push((PathChange::of(&status), String::from_utf8_lossy(entry.path).into_owned()));
-    }
-    (ChangedPaths(paths), output)
 }
 
 /// Parses entries of `--raw -z` at the beginning of an output; returns the kind of change by path.
