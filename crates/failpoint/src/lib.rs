@@ -6,71 +6,68 @@
 //! `docs/research/faults.md` lists the points. Only tests compile them: without the feature `kill-points`, which the root
 //! package enables in its dev-dependencies, the functions are empty and do not read the variable.
 
-use std::fmt;
-#[cfg(not(feature = "kill-points"))]
-use std::time::Duration;
-
-/// Environment variable with the duration of a lease in seconds, so that tests of lost hosts need not wait for long ones.
-pub const LEASE_VARIABLE: &str = "RALPH_LEASE_S";
-/// Environment variable that arms a point. Its value is the point's name, optionally followed by a colon and the 1-based
-/// number of the pass, or `full:` and a list of points.
-pub const VARIABLE: &str = "RALPH_KILL";
-
-/// Value of [`VARIABLE`] that is not a kill point.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InvalidKillPoint(String);
-
-impl fmt::Display for InvalidKillPoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{VARIABLE}: expected the name of a kill point, such as K24 or K24:2, found `{}`", self.0)
-    }
-}
-
-impl std::error::Error for InvalidKillPoint {}
-
 #[cfg(feature = "kill-points")]
-pub use armed::{arm, disk_is_full, kill_point, lease};
-
-/// Arms the kill point in [`VARIABLE`]. `read` returns the value of an environment variable.
-///
-/// # Errors
-/// The value is invalid; never without the feature `kill-points`.
+pub use armed::{InvalidKillPoint, LEASE_VARIABLE, VARIABLE, arm, disk_is_full, kill_point, lease};
 #[cfg(not(feature = "kill-points"))]
-#[inline(always)]
-pub fn arm<'a>(_read: impl FnOnce(&str) -> Option<&'a str>) -> Result<(), InvalidKillPoint> {
-    Ok(())
-}
+pub use disarmed::{arm, disk_is_full, kill_point, lease};
 
-/// Kills the process with SIGKILL if this point is armed and has reached its number of passes. Does nothing without the
-/// feature `kill-points`.
 #[cfg(not(feature = "kill-points"))]
-#[inline(always)]
-pub fn kill_point(_name: &'static str) {}
+mod disarmed {
+    use std::convert::Infallible;
+    use std::time::Duration;
 
-/// Whether a commit must fail as on a full disk; always `false` without the feature `kill-points`.
-#[cfg(not(feature = "kill-points"))]
-#[inline(always)]
-pub fn disk_is_full() -> bool {
-    false
-}
+    /// Does nothing. With the feature `kill-points` it arms the points that an environment variable names.
+    ///
+    /// # Errors
+    /// None, which the type states: the compiler then leaves the error's text out of a release at every level of optimization.
+    #[inline(always)]
+    pub fn arm<'a>(_read: impl FnOnce(&str) -> Option<&'a str>) -> Result<(), Infallible> {
+        Ok(())
+    }
 
-/// Returns the duration of a lease in [`LEASE_VARIABLE`]. `read` returns the value of an environment variable. Always `None`
-/// without the feature `kill-points`.
-#[cfg(not(feature = "kill-points"))]
-#[inline(always)]
-pub fn lease<'a>(_read: impl FnOnce(&str) -> Option<&'a str>) -> Option<Duration> {
-    None
+    /// Does nothing. With the feature `kill-points` it kills the process at an armed point.
+    #[inline(always)]
+    pub fn kill_point(_name: &'static str) {}
+
+    /// Returns `false`. With the feature `kill-points` it returns whether a commit must fail as on a full disk.
+    #[inline(always)]
+    pub fn disk_is_full() -> bool {
+        false
+    }
+
+    /// Returns `None`. With the feature `kill-points` it returns the duration of a lease.
+    #[inline(always)]
+    pub fn lease<'a>(_read: impl FnOnce(&str) -> Option<&'a str>) -> Option<Duration> {
+        None
+    }
 }
 
 #[cfg(feature = "kill-points")]
 mod armed {
+    use std::fmt;
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
 
     use rustix::process::{Signal, getpid, kill_process};
 
-    use super::{InvalidKillPoint, LEASE_VARIABLE, VARIABLE};
+    /// Environment variable with the duration of a lease in seconds, so that tests of lost hosts need not wait for long ones.
+    pub const LEASE_VARIABLE: &str = "RALPH_LEASE_S";
+    /// Environment variable that arms a point. Its value is the point's name, optionally followed by a colon and the 1-based
+    /// number of the pass, or `full:` and a list of points.
+    pub const VARIABLE: &str = "RALPH_KILL";
+
+    /// Value of [`VARIABLE`] that is not a kill point.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct InvalidKillPoint(String);
+
+    impl fmt::Display for InvalidKillPoint {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "{VARIABLE}: expected the name of a kill point, such as K24 or K24:2, found `{}`", self.0)
+        }
+    }
+
+    impl std::error::Error for InvalidKillPoint {}
 
     /// Number of commits that fail after a point fills the disk.
     const FAILED_COMMITS: u32 = 4;
