@@ -55,6 +55,7 @@ const CHANGES: &[(&str, &str)] = &[
     ("POST", r"/requested_reviewers$"),
     ("PATCH", r"/pulls/\d+$"),
     ("POST", r"/git-receive-pack$"),
+    ("POST", r"/statuses/"),
 ];
 
 /// Visible outcome of the main story.
@@ -68,6 +69,7 @@ struct StoryOutcome {
     asked: usize,
     answer: Option<String>,
     escalations: usize,
+    repeated_statuses: usize,
 }
 
 async fn outcome(world: &World) -> StoryOutcome {
@@ -82,6 +84,11 @@ async fn outcome(world: &World) -> StoryOutcome {
         asked: pull.as_ref().and_then(|p| p.pull.as_ref()).map_or(0, |p| p.requested.len()),
         answer: world.file(&current.branch.name, "answer.txt").await,
         escalations: world.escalations().len(),
+        repeated_statuses: world.forge.with(|s| {
+            let all = &s.repo(world.repo).expect("the repository").statuses;
+            let shown = |n: usize| (&all[n].sha, &all[n].state, &all[n].description);
+            (1..all.len()).filter(|n| shown(*n) == shown(n - 1)).count()
+        }),
         state: current.state,
     }
 }
@@ -97,6 +104,7 @@ fn undisturbed() -> StoryOutcome {
         asked: 1,
         answer: Some("42\n".into()),
         escalations: 0,
+        repeated_statuses: 0,
     }
 }
 

@@ -361,6 +361,8 @@ pub struct FakeCheckRun {
     pub summary: String,
     /// Log of its job.
     pub log: String,
+    /// App that set it and the id that it gave; `None` for people and Actions.
+    pub set_by: Option<(i64, String)>,
     /// Annotations: path, line and message.
     pub annotations: Vec<(String, u64, String)>,
     /// Workflow and event of its run; `None` for a check run of another App.

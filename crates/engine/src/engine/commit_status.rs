@@ -9,8 +9,8 @@ use crate::domain::report::{self, NamedLine};
 use crate::engine::forge_effects::ForgeEffects;
 use crate::engine::forges::account::ForgeAccount;
 use crate::engine::receipt::{EffectError, Receipt, loop_of};
-use crate::forge::{CommitStatus, CommitStatuses, ForgeErrorKind, LineAnnotation};
-use crate::store::forge_posts::{self, ForgePost, digest};
+use crate::forge::{CommitStatus, CommitStatuses, ForgeErrorKind, InterruptedStatus, LineAnnotation};
+use crate::store::forge_posts::{self, ForgePost};
 use crate::store::outbox::ClaimedEffect;
 
 /// Prefix of the key of a commit's status; the commit's SHA follows.
@@ -96,19 +96,18 @@ impl ForgeEffects {
                     annotations: Vec::new(),
                     ..status.clone()
                 };
-                set(statuses, repo, &ended, Some(post.forge_id)).await?;
+                set_once(statuses, repo, claimed, &ended, Some(post.forge_id)).await?;
             }
             let subject = claimed.subject.clone();
             self.context.store.write(move |c| forge_posts::forget(c, &subject, &found)).await?;
         }
-        let text = digest(&format!("{:?}\n{}\n{}", status.state, status.title.as_str(), status.url));
-        let digest = format!("{}{text}", if status.state.is_final() { FINAL } else { "" });
+        let digest = format!("{}{}", if status.state.is_final() { FINAL } else { "" }, status.digest());
         if present.as_ref().is_some_and(|post| post.digest == digest) {
             return Ok("unchanged");
         }
         // A check run that was completed is not taken up again: the newest of a name counts.
         let id = present.filter(|post| !post.digest.starts_with(FINAL)).map(|post| post.forge_id);
-        let Some(forge_id) = set(statuses, repo, &status, id).await? else {
+        let Some(forge_id) = set_once(statuses, repo, claimed, &status, id).await? else {
             return Ok("the forge does not have the commit");
         };
         let (subject, post, now) = (claimed.subject.clone(), ForgePost { forge_id, digest }, self.context.clock.now());
@@ -117,13 +116,24 @@ impl ForgeEffects {
     }
 }
 
-/// Sets a status and returns its id; `None` if the forge no longer has the commit.
-async fn set(
+/// Sets a status, unless an earlier attempt has set it, and returns its id; `None` if the forge no longer has the commit.
+async fn set_once(
     statuses: &dyn CommitStatuses,
     repo: &RepoRef,
+    claimed: &ClaimedEffect,
     status: &CommitStatus,
-    id: Option<i64>,
+    mut id: Option<i64>,
 ) -> Result<Option<i64>, EffectError> {
+    if claimed.attempts > 0 {
+        match statuses.interrupted_status(repo, status).await {
+            Ok(InterruptedStatus::Set(id)) => return Ok(Some(id)),
+            Ok(InterruptedStatus::Other(other)) => id = Some(other),
+            Ok(InterruptedStatus::Missing) => {}
+            // The request to set it says what this means.
+            Err(error) if matches!(error.kind, ForgeErrorKind::NotFound | ForgeErrorKind::Denied) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
     match statuses.set_commit_status(repo, status, id).await {
         Err(error) if error.kind == ForgeErrorKind::NotFound => {
             tracing::warn!(%error, "could not set the status of a commit: the forge does not show the commit to the bot");

@@ -81,9 +81,11 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &FakeCall, repo: RepoId, re
         }
         ("GET", ["commits", name, "check-runs"]) => {
             let sha = resolve(core, repo, name).await?;
+            let name = call.param("check_name");
             let all: Vec<Value> = core.act(|state| {
                 let (shape, entry) = (GitHubShape { core, state }, state.repo(repo)?);
-                let all = entry.check_runs.iter().filter(|run| run.sha == sha);
+                let is_named = |run: &&FakeCheckRun| name.is_none_or(|name| name == run.name);
+                let all = entry.check_runs.iter().filter(|run| run.sha == sha).filter(is_named);
                 Ok(all.map(|run| shape.check_run(entry, run)).collect())
             })?;
             let around = json!({"total_count": all.len()});
@@ -154,23 +156,23 @@ fn one_check_run(core: &Core, repo: RepoId, status: u16, wanted: i64) -> FakeAns
 async fn set_check_run(core: &Core, call: &FakeCall, repo: RepoId) -> FakeAnswer {
     let (actor, name) = (call.actor()?, call.needed("name")?);
     let sha = resolve(core, repo, call.needed("head_sha")?).await?;
-    only_apps(call)?;
+    let app = app_of(call)?;
     let outcome = call.text("conclusion").map(|conclusion| (conclusion, summary(call), ""));
     let created = core.act(|state| state.set_check_run(actor, repo, &sha, name, outcome))?;
-    annotate(core, call, repo, created)?;
+    complete(core, call, repo, (app, created))?;
     one_check_run(core, repo, 201, created)
 }
 
 fn update_check_run(core: &Core, call: &FakeCall, repo: RepoId, wanted: i64) -> FakeAnswer {
     let actor = call.actor()?;
-    only_apps(call)?;
+    let app = app_of(call)?;
     core.act(|state| state.update_check_run(actor, repo, wanted, call.text("conclusion"), summary(call)))?;
-    annotate(core, call, repo, wanted)?;
+    complete(core, call, repo, (app, wanted))?;
     one_check_run(core, repo, 200, wanted)
 }
 
-/// Adds a request's annotations, at most 50, to a check run.
-fn annotate(core: &Core, call: &FakeCall, repo: RepoId, wanted: i64) -> Result<(), FakeRefusal> {
+/// Adds the id that the App gave and a request's annotations, at most 50, to a check run.
+fn complete(core: &Core, call: &FakeCall, repo: RepoId, (app, run): (i64, i64)) -> Result<(), FakeRefusal> {
     let list = call.body.pointer("/output/annotations").and_then(Value::as_array).cloned().unwrap_or_default();
     if list.len() > 50 {
         return Err(FakeRefusal::Invalid("No more than 50 annotations can be added in a request.".to_owned()));
@@ -184,7 +186,9 @@ fn annotate(core: &Core, call: &FakeCall, repo: RepoId, wanted: i64) -> Result<(
         parsed.ok_or_else(|| FakeRefusal::Invalid("an annotation lacks a path, line or message".to_owned()))?;
     core.act(|state| {
         let runs = &mut state.repo_mut(repo)?.check_runs;
-        runs.iter_mut().find(|run| run.id == wanted).ok_or_else(nothing_here)?.annotations.extend(parsed);
+        let run = runs.iter_mut().find(|known| known.id == run).ok_or_else(nothing_here)?;
+        run.annotations.extend(parsed);
+        run.set_by = Some((app, call.text("external_id").unwrap_or_default().to_owned()));
         Ok(())
     })
 }
@@ -194,9 +198,10 @@ fn summary(call: &FakeCall) -> &str {
 }
 
 /// Fails for personal tokens, which cannot write check runs.
-fn only_apps(call: &FakeCall) -> Result<(), FakeRefusal> {
-    match call.signed_in {
-        SignedIn::Installation(..) => Ok(()),
+/// Returns the App that made a request which only Apps can make.
+fn app_of(call: &FakeCall) -> Result<i64, FakeRefusal> {
+    match &call.signed_in {
+        SignedIn::Installation(_, scope) => Ok(scope.app),
         _ => Err(FakeRefusal::Forbidden("You must authenticate via a GitHub App.".to_owned())),
     }
 }

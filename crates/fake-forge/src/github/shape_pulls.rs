@@ -175,8 +175,8 @@ impl GitHubShape<'_> {
         let done = run.conclusion.is_some();
         let page = self.page(repo, &format!("/actions/runs/{0}/job/{0}", run.id));
         json!({
-            "id": run.id, "node_id": format!("CR_{}", run.id), "head_sha": run.sha.as_str(), "external_id": "",
-            "url": at, "html_url": page, "details_url": page,
+            "id": run.id, "node_id": format!("CR_{}", run.id), "head_sha": run.sha.as_str(),
+            "external_id": run.set_by.as_ref().map_or("", |(_, id)| id), "url": at, "html_url": page, "details_url": page,
             "status": if done { "completed" } else { "in_progress" }, "conclusion": run.conclusion,
             "started_at": utc(run.at), "completed_at": done.then(|| utc(run.at)),
             "output": {
@@ -227,8 +227,9 @@ impl GitHubShape<'_> {
     /// Returns the App of a check run: GitHub Actions if it belongs to a workflow, otherwise another App.
     fn check_app(&self, repo: &FakeRepo, run: &FakeCheckRun) -> Value {
         let slug = if run.workflow.is_some() { "github-actions" } else { "some-ci" };
+        let id = run.set_by.as_ref().map_or(15368, |(app, _)| *app);
         json!({
-            "id": 15368, "slug": slug, "node_id": "A_15368", "owner": self.user(repo.owner), "name": slug,
+            "id": id, "slug": slug, "node_id": "A_15368", "owner": self.user(repo.owner), "name": slug,
             "description": "", "external_url": self.core.at(""), "html_url": self.core.at(&format!("apps/{slug}")),
             "created_at": utc(repo.created_at), "updated_at": utc(repo.created_at), "permissions": {}, "events": [],
         })

@@ -663,6 +663,7 @@ impl FakeState {
             conclusion: conclusion.map(str::to_owned),
             summary: summary.to_owned(),
             log: log.to_owned(),
+            set_by: None,
             workflow,
             annotations: Vec::new(),
             at,

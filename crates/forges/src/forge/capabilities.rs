@@ -9,8 +9,8 @@ use url::Url;
 
 use super::login::{LoginAccount, LoginAddresses, LoginClient};
 use super::{
-    AttemptedDelivery, CiState, CommitStatus, ForgeResult, IssueEdit, LabelAssignment, LabelChange, ParsedDelivery,
-    PullReview, Reaction, Repository, ReviewComment, TeamVisibility, TextFile,
+    AttemptedDelivery, CiState, CommitStatus, ForgeResult, InterruptedStatus, IssueEdit, LabelAssignment, LabelChange,
+    ParsedDelivery, PullReview, Reaction, Repository, ReviewComment, TeamVisibility, TextFile,
 };
 use crate::domain::loops::MergeAnswer;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
@@ -237,6 +237,8 @@ pub trait CommitStatuses: Send + Sync {
     /// Sets the status [`VERIFIED_STATUS`](super::VERIFIED_STATUS) of a commit and returns its id. `id` is the id of
     /// the status to update; forges that keep all statuses add a new one instead.
     async fn set_commit_status(&self, repo: &RepoRef, status: &CommitStatus, id: Option<i64>) -> ForgeResult<i64>;
+    /// Returns what an interrupted request to set a status left on the commit.
+    async fn interrupted_status(&self, repo: &RepoRef, status: &CommitStatus) -> ForgeResult<InterruptedStatus>;
 }
 
 /// Times of the recorded changes of an issue, except edits of its text.

@@ -1,5 +1,8 @@
 //! Statuses of commits: the bot's status, and the CI results of a forge.
 
+use data_encoding::HEXLOWER;
+use sha2::{Digest, Sha256};
+
 use crate::domain::loops::SeenChecks;
 use crate::domain::model::ids::Sha;
 use crate::domain::report::view::CommitState;
@@ -25,6 +28,17 @@ pub struct CommitStatus {
     pub annotations: Vec<LineAnnotation>,
 }
 
+/// Status of a commit after a request to set it was interrupted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InterruptedStatus {
+    /// The forge has the status, with this id.
+    Set(i64),
+    /// The forge has another status of the bot with this id, which can be updated.
+    Other(i64),
+    /// The forge has no status that can be updated.
+    Missing,
+}
+
 /// Annotation of an existing line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LineAnnotation {
@@ -47,6 +61,17 @@ impl CommitStatus {
             CommitState::Failure => "failure",
             CommitState::Cancelled => "error",
         }
+    }
+
+    /// Returns a digest of what people see of the status on every forge: state, title and address.
+    pub fn digest(&self) -> String {
+        let text = format!("{:?}\n{}\n{}", self.state, self.title.as_str(), self.url);
+        HEXLOWER.encode(&Sha256::digest(text)[..16])
+    }
+
+    /// Whether a commit status of a forge, whose titles have at most `max` characters, equals this one.
+    pub(super) fn equals(&self, state: &str, description: &str, url: &str, max: usize) -> bool {
+        state == self.word() && description == self.description(max) && url == self.url
     }
 
     /// Returns the title, cut to at most `max` characters.

@@ -15,10 +15,7 @@ impl Gitea {
     /// Returns the CI results of a commit. Logs are read only when nothing is pending, because they are not used
     /// before.
     pub(super) async fn ci_state(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<CiState> {
-        let what = format!("read the checks of {} in {repo}", sha.short());
-        let path = under(repo, &["commits", sha.as_str(), "status"])?;
-        let page = |page: WireStatuses| page.statuses;
-        let statuses = self.client.pages(&what, &path, &[], RequestPriority::Normal, page, |_| false).await?;
+        let statuses = self.newest_statuses(repo, sha).await?;
         let mut state = CiState::default();
         let mut failed = Vec::new();
         let of_actions = |status: &WireStatus| status.target_url.contains("/actions/runs/");
@@ -47,6 +44,14 @@ impl Gitea {
             state.failed.push(CiFailure { name: status.context, url, log });
         }
         Ok(state)
+    }
+
+    /// Returns the newest status of each name of a commit.
+    pub(super) async fn newest_statuses(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<Vec<WireStatus>> {
+        let what = format!("read the statuses of {} in {repo}", sha.short());
+        let path = under(repo, &["commits", sha.as_str(), "status"])?;
+        let page = |page: WireStatuses| page.statuses;
+        self.client.pages(&what, &path, &[], RequestPriority::Normal, page, |_| false).await
     }
 
     /// Returns the failed jobs of a commit; empty if the server does not report them.

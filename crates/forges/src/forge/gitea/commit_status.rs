@@ -7,9 +7,10 @@ use serde_json::json;
 
 use super::Gitea;
 use super::client::under;
+use super::map::WireStatus;
 use crate::domain::model::ids::RepoRef;
 use crate::forge::http::{RequestPriority, json as parsed};
-use crate::forge::{CommitStatus, CommitStatuses, ForgeResult, VERIFIED_STATUS};
+use crate::forge::{CommitStatus, CommitStatuses, ForgeResult, InterruptedStatus, VERIFIED_STATUS};
 
 /// Maximum length of a description, in characters.
 const MAX_DESCRIPTION: usize = 250;
@@ -30,5 +31,16 @@ impl CommitStatuses for Gitea {
         let path = under(repo, &["statuses", status.commit.as_str()])?;
         let sent = self.client.send_with(RequestPriority::Normal, &what, Method::POST, &path, &body).await?;
         Ok(parsed::<GiteaStatusId>(&what, &sent)?.id)
+    }
+
+    async fn interrupted_status(&self, repo: &RepoRef, status: &CommitStatus) -> ForgeResult<InterruptedStatus> {
+        let newest = self
+            .newest_statuses(repo, &status.commit)
+            .await?
+            .into_iter()
+            .find(|known| known.context == VERIFIED_STATUS);
+        let is_same =
+            |known: &WireStatus| status.equals(&known.status, &known.description, &known.target_url, MAX_DESCRIPTION);
+        Ok(newest.filter(is_same).map_or(InterruptedStatus::Missing, |known| InterruptedStatus::Set(known.id)))
     }
 }

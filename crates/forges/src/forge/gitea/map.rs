@@ -463,6 +463,8 @@ pub(super) struct WireStatuses {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct WireStatus {
+    #[serde(default)]
+    pub(super) id: i64,
     #[serde(default, deserialize_with = "text")]
     pub(super) status: String,
     #[serde(default, deserialize_with = "text")]

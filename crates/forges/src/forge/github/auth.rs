@@ -117,7 +117,7 @@ pub(super) type TokenSlot = Arc<tokio::sync::Mutex<Option<InstallationToken>>>;
 
 /// GitHub App with its key, installations and cached tokens.
 pub(super) struct GitHubApp {
-    id: u64,
+    pub(super) id: u64,
     key: EncodingKey,
     /// Difference of the server's clock in its newest response, in milliseconds; positive if the server's clock is
     /// ahead.

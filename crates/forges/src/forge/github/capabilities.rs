@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use http::Method;
 use secrecy::SecretString;
 
+use super::auth::Identity;
 use super::client::ApiCall;
 use super::{GitHub, webhook};
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
@@ -12,9 +13,9 @@ use crate::domain::trust::permit::TeamRef;
 use crate::forge::http::RequestPriority;
 use crate::forge::{
     Attachments, AttemptedDelivery, AutoMerge, Capabilities, Ci, CiState, CommitStatus, CommitStatuses, Confirmations,
-    Drafts, ForgeResult, IssueEdit, IssueHistory, LabelAssignment, LabelChange, Login, Minimizing, ParsedDelivery,
-    PathFilter, Polling, PullReview, Reaction, Reactions, RecordedChanges, RepositoryFiles, ReviewComment, Reviews,
-    TeamVisibility, Teams, TextFile, Webhooks,
+    Drafts, ForgeResult, InterruptedStatus, IssueEdit, IssueHistory, LabelAssignment, LabelChange, Login, Minimizing,
+    ParsedDelivery, PathFilter, Polling, PullReview, Reaction, Reactions, RecordedChanges, RepositoryFiles,
+    ReviewComment, Reviews, TeamVisibility, Teams, TextFile, Webhooks,
 };
 
 impl Capabilities for GitHub {
@@ -158,6 +159,13 @@ impl Ci for GitHub {
 impl CommitStatuses for GitHub {
     async fn set_commit_status(&self, repo: &RepoRef, status: &CommitStatus, id: Option<i64>) -> ForgeResult<i64> {
         self.set_status(repo, status, id).await
+    }
+
+    async fn interrupted_status(&self, repo: &RepoRef, status: &CommitStatus) -> ForgeResult<InterruptedStatus> {
+        match &self.client.identity {
+            Identity::App(app) => self.interrupted_check_run(repo, status, app.id).await,
+            Identity::Token(_) => self.interrupted_commit_status(repo, status).await,
+        }
     }
 }
 

@@ -15,8 +15,8 @@ const MAX_LOGS: usize = 10;
 const ACTIONS: &str = "github-actions";
 
 #[derive(Deserialize)]
-struct CheckRunPage {
-    check_runs: Vec<GitHubCheckRun>,
+pub(super) struct CheckRunPage {
+    pub(super) check_runs: Vec<GitHubCheckRun>,
 }
 
 /// Check run, or a job of Actions if check runs cannot be read.
@@ -24,12 +24,13 @@ struct CheckRunPage {
 pub(super) struct GitHubCheckRun {
     pub(super) id: u64,
     pub(super) name: String,
-    status: String,
+    pub(super) external_id: Option<String>,
+    pub(super) status: String,
     conclusion: Option<String>,
     html_url: Option<String>,
     details_url: Option<String>,
     output: Option<CheckRunOutput>,
-    app: Option<CheckApp>,
+    pub(super) app: Option<CheckApp>,
     check_suite: Option<CheckSuiteId>,
 }
 
@@ -47,7 +48,8 @@ struct CheckRunOutput {
 }
 
 #[derive(Deserialize)]
-struct CheckApp {
+pub(super) struct CheckApp {
+    pub(super) id: Option<u64>,
     slug: Option<String>,
 }
 
@@ -65,11 +67,12 @@ struct StatusPage {
 }
 
 #[derive(Deserialize)]
-struct GitHubStatus {
-    state: String,
-    context: Option<String>,
-    description: Option<String>,
-    target_url: Option<String>,
+pub(super) struct GitHubStatus {
+    pub(super) id: i64,
+    pub(super) state: String,
+    pub(super) context: Option<String>,
+    pub(super) description: Option<String>,
+    pub(super) target_url: Option<String>,
 }
 
 impl GitHubCheckRun {
@@ -81,9 +84,20 @@ impl GitHubCheckRun {
         conclusion: Option<String>,
         page: Option<String>,
     ) -> Self {
-        let app = Some(CheckApp { slug: Some(ACTIONS.to_owned()) });
+        let app = Some(CheckApp { id: None, slug: Some(ACTIONS.to_owned()) });
         let details_url = page.clone();
-        Self { id, name, status, conclusion, html_url: page, details_url, output: None, app, check_suite: None }
+        Self {
+            id,
+            name,
+            external_id: None,
+            status,
+            conclusion,
+            html_url: page,
+            details_url,
+            output: None,
+            app,
+            check_suite: None,
+        }
     }
 
     /// Returns the id of the run's check suite.
@@ -119,11 +133,8 @@ impl GitHub {
             Err(failure) if failure.kind == ForgeErrorKind::Denied => self.jobs_of(repo, sha).await?,
             found => self.newest_runs(repo, sha, found?).await?,
         };
-        let call =
-            ApiCall::on(repo, Method::GET, &["commits", sha.as_str(), "status"], &what).query(&[("per_page", "100")]);
         // The check runs were read, so the commit exists: 404 means that there are no statuses.
-        let statuses = self.client.pages(&call, |page: StatusPage| page.statuses).await;
-        let mut statuses = ignoring(ForgeErrorKind::NotFound, statuses)?;
+        let mut statuses = ignoring(ForgeErrorKind::NotFound, self.newest_statuses(repo, sha).await)?;
         runs.retain(|run| run.name != VERIFIED_STATUS);
         statuses.retain(|status| status.context.as_deref() != Some(VERIFIED_STATUS));
 
@@ -161,6 +172,14 @@ impl GitHub {
             }
         }
         Ok(state)
+    }
+
+    /// Returns the newest commit status of each name.
+    pub(super) async fn newest_statuses(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<Vec<GitHubStatus>> {
+        let what = format!("read the statuses of {} on", sha.short());
+        let call =
+            ApiCall::on(repo, Method::GET, &["commits", sha.as_str(), "status"], what).query(&[("per_page", "100")]);
+        self.client.pages(&call, |page: StatusPage| page.statuses).await
     }
 
     /// Returns the failing step of the job's log; if there is no log, the check's summary and annotations.

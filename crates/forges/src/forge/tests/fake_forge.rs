@@ -665,6 +665,11 @@ async fn apps_status_is_one_check_run_per_commit_and_no_ci_result() {
     {
         let set = statuses.set_commit_status(&repo, &status(state, "a title"), id).await.unwrap();
         assert_eq!(*id.get_or_insert(set), set, "updated, not added");
+        let found = statuses.interrupted_status(&repo, &status(state, "a title")).await.unwrap();
+        assert_eq!(found, InterruptedStatus::Set(set));
+        let found = statuses.interrupted_status(&repo, &status(state, "another title")).await.unwrap();
+        let is_completed = conclusion.is_some();
+        assert_eq!(found, if is_completed { InterruptedStatus::Missing } else { InterruptedStatus::Other(set) });
         let found = world.forge.with(|fake| fake.repo(world.repo).unwrap().check_runs.clone());
         let [run] = &found[..] else { panic!("{found:?}") };
         assert_eq!((run.name.as_str(), run.conclusion.as_deref()), ("ralph/verified", conclusion));
