@@ -316,11 +316,11 @@ fn assert_effects(story: &ChaosStory) {
     assert_eq!(world.escalations(), [], "a resumed loop has no open escalation");
     world.forge.with(|state| {
         let repo = state.repo(world.repo).expect("the repository");
-        let mut last: BTreeMap<(String, String), (String, String)> = BTreeMap::new();
+        let mut last = BTreeMap::new();
         for status in &repo.statuses {
-            let now = (status.state.clone(), status.description.clone());
-            let before = last.insert((status.sha.as_str().to_owned(), status.context.clone()), now.clone());
-            assert_ne!(before, Some(now), "the same status was set twice: {status:#?}");
+            let shown = (&status.state, &status.description, &status.target_url);
+            let before = last.insert((status.sha.as_str(), &status.context), shown);
+            assert_ne!(before, Some(shown), "the same status was set twice: {status:#?}");
         }
     });
 }
