@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use failpoint::kill_point;
 use ralph_types::failure::Failure;
 use tokio::net::TcpListener;
@@ -503,13 +503,13 @@ pub fn connect(forge: &ForgeConfig, rates: RateSettings, clock: &Clock) -> anyho
 fn tracer(config: &Config) -> anyhow::Result<Tracer> {
     let Some(endpoint) = &config.otlp_endpoint else { return Ok(Tracer::default()) };
     Tracer::start(endpoint, tokio::runtime::Handle::current())
-        .map_err(|why| anyhow!("`telemetry.otlp_endpoint`: traces cannot be sent: {why}"))
+        .map_err(|why| anyhow::Error::new(why).context("`telemetry.otlp_endpoint`: traces cannot be sent"))
 }
 
 /// Creates the configured channels.
 fn channels(config: &Config, outbound: &OutboundFilter) -> anyhow::Result<Vec<Channel>> {
     let one =
-        |channel: &ChannelConfig| self::channel(channel, outbound).map_err(|why| anyhow!("{}: {why:#}", channel.name));
+        |of: &ChannelConfig| channel(of, outbound).map_err(|why| anyhow::Error::new(why).context(of.name.clone()));
     config.channels.iter().map(one).collect()
 }
 
@@ -573,7 +573,7 @@ fn calls(config: &Config, built: &Built) -> CallSettings {
 /// Loads the configured embedding model; `None` if none is configured.
 pub(crate) fn embedder(config: &Config) -> anyhow::Result<Option<Arc<StaticModel>>> {
     let Some(folder) = config.memory.embeddings.as_ref().filter(|_| config.memory.enabled) else { return Ok(None) };
-    let model = StaticModel::load(folder).map_err(|why| anyhow::anyhow!("`memory.embeddings`: {why}"))?;
+    let model = StaticModel::load(folder).map_err(|why| anyhow::Error::new(why).context("`memory.embeddings`"))?;
     Ok(Some(Arc::new(model)))
 }
 

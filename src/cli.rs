@@ -26,10 +26,10 @@ pub mod serve;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use ralph_types::failure::Failure;
 
 use crate::app;
 use crate::config::{Config, ConfigScope, Env, operator_file};
-use crate::domain::model::error_chain::error_chain;
 use crate::domain::model::ids::Timestamp;
 use crate::domain::trust::outbound::OutboundFilter;
 use crate::render::Renderer;
@@ -145,7 +145,7 @@ fn load(scope: ConfigScope, global: &Global, env: &Env) -> Result<Config, CliErr
     let config = Config::load_for(scope, &operator_file(global.config.as_deref(), env), env)?;
     // Report invalid templates at the start, not when they are first used.
     Renderer::new(config.templates.clone(), OutboundFilter::default())
-        .map_err(|error| CliError::Usage(format!("`templates`: {}", error_chain(&error))))?;
+        .map_err(|error| CliError::usage(Failure::new("`templates`").caused_by(error)))?;
     Ok(config)
 }
 
@@ -168,7 +168,8 @@ fn block_on_with(threads: Option<usize>, work: impl Future<Output = CliResult>) 
         builder.worker_threads(threads);
     }
     let built = builder.enable_all().build();
-    let runtime = built.map_err(|error| CliError::Failed(format!("could not start the runtime: {error}")))?;
+    let runtime =
+        built.map_err(|error| CliError::failed(Failure::new("could not start the runtime").caused_by(error)))?;
     let outcome = runtime.block_on(work);
     runtime.shutdown_background();
     outcome
@@ -209,7 +210,7 @@ pub(crate) fn print(text: &str) -> CliResult {
     }
     match anstream::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(CliError::Failed(format!("could not write to standard output: {error}")))
+            Err(CliError::failed(Failure::new("could not write to standard output").caused_by(error)))
         }
         _ => Ok(ExitCode::SUCCESS),
     }
@@ -351,8 +352,8 @@ mod tests {
 
     #[test]
     fn exit_codes_distinguish_failure_and_usage() {
-        assert_eq!(CliError::Failed(String::new()).exit_code(), 1);
-        assert_eq!(CliError::Usage(String::new()).exit_code(), 2);
+        assert_eq!(CliError::failed(String::new()).exit_code(), 1);
+        assert_eq!(CliError::usage(String::new()).exit_code(), 2);
         assert_eq!(CliError::Config(crate::config::ConfigProblems(Vec::new())).exit_code(), 2);
     }
 }

@@ -134,8 +134,7 @@ pub(super) async fn open(
     let token = if has_login { None } else { Some(random_secret().context("there are no random numbers")?.into()) };
     let operators = config.dashboard.operators.clone();
     let settings = AccessSettings { token: token.clone(), base: base.clone(), operators, logins };
-    let access = WebAccess::new(settings)
-        .map_err(|error| anyhow::anyhow!("cannot create the HTTP client for logins: {error}"))?;
+    let access = WebAccess::new(settings).context("cannot create the HTTP client for logins")?;
     Ok((
         Dashboard {
             base,

@@ -82,7 +82,7 @@ pub async fn check_installation(config: &Config, store: &Store) -> Result<(), Fa
 }
 
 fn failed(error: StoreError) -> Failure {
-    Failure::new(error.to_string())
+    Failure::of(error)
 }
 
 fn compare(config: &Config, known: &str, id: &str) -> Result<(), Failure> {

@@ -1,6 +1,7 @@
 //! `ralph-bot audit`: shows logins to the dashboard, and changes that people made in the dashboard or through the API.
 
 use clap::Args;
+use ralph_types::failure::Failure;
 
 use super::error::{CliError, CliResult};
 use super::global::Global;
@@ -63,8 +64,8 @@ fn cells(row: &AccessRow) -> [String; 7] {
     [row.id.to_string(), moment(Timestamp(row.at)), who, one_line(&row.address), via, status, request]
 }
 
-fn failed(error: impl std::fmt::Display) -> CliError {
-    CliError::Failed(error.to_string())
+fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> CliError {
+    CliError::failed(Failure::of(error))
 }
 
 #[cfg(test)]

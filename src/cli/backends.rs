@@ -4,6 +4,7 @@
 mod tests;
 
 use clap::{Args, Subcommand};
+use ralph_types::failure::Failure;
 use serde_json::json;
 
 use super::error::{CliError, CliResult};
@@ -140,7 +141,7 @@ fn shown(reason: &str) -> String {
 async fn enable(store: &Store, settings: BackendsSettings, name: &str, json: bool, now: Timestamp) -> CliResult {
     if !settings.backends.contains_key(name) {
         let near = did_you_mean(name, settings.backends.keys().map(String::as_str));
-        return Err(CliError::Failed(format!("no backend {} is configured{near}", one_line(name))));
+        return Err(CliError::failed(format!("no backend {} is configured{near}", one_line(name))));
     }
     let enabled = name.to_owned();
     let observed = store.write(move |c| calls::enable(c, &enabled, &settings, now)).await.map_err(failed)?;
@@ -222,6 +223,6 @@ fn last_error(state: &BackendState) -> String {
     state.last_error.as_ref().map(|error| format!("last error: {}", error.text)).unwrap_or_default()
 }
 
-fn failed(error: impl std::fmt::Display) -> CliError {
-    CliError::Failed(error.to_string())
+fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> CliError {
+    CliError::failed(Failure::of(error))
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use ralph_types::failure::Failure;
 
 use super::error::{CliError, CliResult};
 use super::global::Global;
@@ -25,11 +26,11 @@ pub struct BackupArgs {
 /// # Errors
 /// Fails on an invalid configuration, a missing database, an existing file, or a write error.
 pub fn run(args: &BackupArgs, global: &Global, env: &Env) -> CliResult {
-    failpoint::arm(|variable| env.get(variable)).map_err(|error| CliError::Usage(error.to_string()))?;
+    failpoint::arm(|variable| env.get(variable)).map_err(|error| CliError::usage(Failure::of(error)))?;
     let config = load(ConfigScope::Store, global, env)?;
-    let address = app::database::address(&config).map_err(|error| CliError::Failed(error.to_string()))?;
+    let address = app::database::address(&config).map_err(|error| CliError::failed(Failure::of(error)))?;
     let DatabaseAddress::File(from) = address else {
-        return Err(CliError::Failed(format!(
+        return Err(CliError::failed(format!(
             "{} is on a server of PostgreSQL; use `pg_dump` or the server's own backup",
             address.shown().display()
         )));
@@ -47,10 +48,10 @@ pub fn run(args: &BackupArgs, global: &Global, env: &Env) -> CliResult {
 fn note(database: &Path) {
     let now = Clock::System.now().0.to_string();
     let noted = block_on(async {
-        let store = Store::attach(database).map_err(|error| CliError::Failed(error.to_string()))?;
+        let store = Store::attach(database).map_err(|error| CliError::failed(Failure::of(error)))?;
         let noted = store.write(move |c| installation::set(c, installation::BACKUP, &now)).await;
         store.close().await;
-        noted.map(|()| ExitCode::SUCCESS).map_err(|error| CliError::Failed(error.to_string()))
+        noted.map(|()| ExitCode::SUCCESS).map_err(|error| CliError::failed(Failure::of(error)))
     });
     if let Err(error) = noted {
         tracing::warn!(%error, "could not record the backup time");
@@ -59,14 +60,14 @@ fn note(database: &Path) {
 
 fn copy(from: &Path, to: &Path) -> Result<u64, CliError> {
     if !from.is_file() {
-        return Err(CliError::Failed(format!("there is no database {}; `ralph-bot serve` creates it", from.display())));
+        return Err(CliError::failed(format!("there is no database {}; `ralph-bot serve` creates it", from.display())));
     }
     if std::fs::symlink_metadata(to).is_ok() {
-        return Err(CliError::Usage(format!("{} exists; choose another file", to.display())));
+        return Err(CliError::usage(format!("{} exists; choose another file", to.display())));
     }
-    let failed = |what: &dyn std::fmt::Display| CliError::Failed(format!("could not write {}: {what}", to.display()));
-    store::backup_file(from, to).map_err(|e| failed(&e))?;
-    Ok(std::fs::metadata(to).map_err(|e| failed(&e))?.len())
+    let failed = || Failure::new(format!("could not write {}", to.display()));
+    store::backup_file(from, to).map_err(|error| CliError::failed(failed().caused_by(error)))?;
+    Ok(std::fs::metadata(to).map_err(|error| CliError::failed(failed().caused_by(error)))?.len())
 }
 
 #[cfg(test)]
@@ -102,7 +103,12 @@ mod tests {
         std::fs::write(&to, "precious").expect("written");
         let error = copy(&from, &to).expect_err("it exists");
         assert_eq!((error.exit_code(), std::fs::read_to_string(&to).expect("read").as_str()), (2, "precious"));
-        let error = copy(&from, &folder.path().join("no/such/folder/copy.db")).expect_err("no folder");
+        let to = folder.path().join("no/such/folder/copy.db");
+        let error = copy(&from, &to).expect_err("no folder");
         assert_eq!(error.exit_code(), 1);
+        let mut causes = std::iter::successors(std::error::Error::source(&error), |&cause| cause.source());
+        assert!(causes.any(|cause| cause.is::<store::StoreError>()), "{error:?}");
+        let start = format!("could not write {}: the database {0} failed: No such file or directory", to.display());
+        assert!(error.to_string().starts_with(&start), "{error}");
     }
 }

@@ -81,7 +81,7 @@ async fn test(config: &Config, names: &[String], as_json: bool) -> CliResult {
     for name in names {
         if !config.channels.iter().any(|channel| channel.name == *name) {
             let near = did_you_mean(name, config.channels.iter().map(|channel| channel.name.as_str()));
-            return Err(CliError::Usage(format!("no channel {} is configured{near}", one_line(name))));
+            return Err(CliError::usage(format!("no channel {} is configured{near}", one_line(name))));
         }
     }
     let mut all_arrived = true;

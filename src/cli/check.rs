@@ -16,6 +16,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
+use ralph_types::failure::Failure;
 
 use super::error::{CliError, CliResult};
 use super::global::Global;
@@ -124,7 +125,7 @@ fn assistants(config: &Config) -> Option<CheckFinding> {
 pub fn report(findings: &[CheckFinding], json: bool) -> CliResult {
     let text = if json {
         let lines: Result<Vec<_>, _> = findings.iter().map(serde_json::to_string).collect();
-        lines.map_err(|error| CliError::Failed(error.to_string()))?.join("\n") + "\n"
+        lines.map_err(|error| CliError::failed(Failure::of(error)))?.join("\n") + "\n"
     } else {
         let lines: String = findings.iter().map(line).collect();
         lines + &backends::overview(findings)

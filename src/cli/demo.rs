@@ -11,6 +11,7 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 use anyhow::Context as _;
 use clap::Args;
+use ralph_types::failure::Failure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use secrecy::ExposeSecret;
 use serde_json::json;
@@ -76,12 +77,12 @@ pub fn run(args: &DemoArgs, global: &Global, env: &Env) -> CliResult {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|e| CliError::Failed(format!("could not start the demo: {e}")))?;
+        .map_err(|error| CliError::failed(Failure::new("could not start the demo").caused_by(error)))?;
     let outcome = runtime.block_on(demo(args, global.json, env));
     runtime.shutdown_timeout(Duration::from_secs(2));
     match outcome {
         Ok(code) => Ok(code),
-        Err(error) => Err(CliError::Failed(format!("{error:#}"))),
+        Err(error) => Err(CliError::failed(Failure::of(error))),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use ralph_types::failure::Failure;
 
 use crate::app;
 use crate::cli::{CliError, CliResult, Global, attach, block_on, load, print};
@@ -33,7 +34,7 @@ pub fn run(args: &DrainArgs, global: &Global, env: &Env) -> CliResult {
     let config = load(ConfigScope::Store, global, env)?;
     block_on(async {
         let store = attach(&config).await?;
-        let failed = |error: StoreError| CliError::Failed(error.to_string());
+        let failed = |error: StoreError| CliError::failed(Failure::of(error));
         let listed = store.read(|c| hosts::all(c, Clock::System.now())).await.map_err(failed)?;
         let own = app::host::id(&config).map_err(CliError::failed)?;
         let is_meant = |one: &&ListedHost| match &args.host {
@@ -47,7 +48,7 @@ pub fn run(args: &DrainArgs, global: &Global, env: &Env) -> CliResult {
                 0 => format!("{which} executes no work; `ralph-bot serve` adds it to the list of hosts"),
                 _ => format!("several hosts have this name; run the command on {which} without `--host`"),
             };
-            return Err(CliError::Failed(why));
+            return Err(CliError::failed(why));
         };
         let id = host.id.clone();
         let draining = !args.end;

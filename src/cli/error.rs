@@ -13,22 +13,22 @@ pub enum CliError {
     #[error(transparent)]
     Config(#[from] ConfigProblems),
     /// Invalid arguments; exit code 2.
-    #[error("{0}")]
-    Usage(String),
+    #[error("{0:#}")]
+    Usage(#[source] Failure),
     /// Failed operation; exit code 1.
-    #[error("{0}")]
-    Failed(String),
+    #[error("{0:#}")]
+    Failed(#[source] Failure),
 }
 
 impl CliError {
     /// Creates the error of invalid arguments.
     pub(super) fn usage(problem: impl Into<Failure>) -> Self {
-        Self::Usage(format!("{:#}", problem.into()))
+        Self::Usage(problem.into())
     }
 
     /// Creates the error of a failed operation.
     pub(super) fn failed(problem: impl Into<Failure>) -> Self {
-        Self::Failed(format!("{:#}", problem.into()))
+        Self::Failed(problem.into())
     }
 
     /// Returns the exit code: 1 for failures, 2 for invalid arguments or configuration.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use ralph_types::failure::Failure;
 
 use super::error::{CliError, CliResult};
 use super::global::Global;
@@ -157,17 +158,15 @@ pub fn run(args: &InitArgs, global: &Global, env: &Env) -> CliResult {
             return webhooks(args, &args.repository, global, env, &file);
         }
         let message = format!("{} exists; --force replaces it, --config names another file", file.display());
-        return Err(CliError::Usage(message));
+        return Err(CliError::usage(message));
     }
     if args.login {
         let message = format!("{} does not exist; run `ralph-bot init` without --login first", file.display());
-        return Err(CliError::Usage(message));
+        return Err(CliError::usage(message));
     }
     let interactive = !args.yes;
     if interactive && !std::io::stdin().is_terminal() {
-        return Err(CliError::Usage(
-            "standard input is not a terminal; use --yes with --forge and the other options".into(),
-        ));
+        return Err(CliError::usage("standard input is not a terminal; use --yes with --forge and the other options"));
     }
     let answers = answers(args, env, interactive)?;
     let written = write(&file, &answers)?;
@@ -195,7 +194,7 @@ fn has_token(answers: &Answers, env: &Env) -> bool {
 fn ask_repositories() -> Result<Vec<String>, CliError> {
     let question = "Repositories to create webhooks for (owner/name, separated by commas; empty for none)";
     let input = dialoguer::Input::<String>::new().with_prompt(question).allow_empty(true).interact_text();
-    let text = input.map_err(|error| CliError::Failed(format!("could not read the answer: {error}")))?;
+    let text = input.map_err(|error| CliError::failed(Failure::new("could not read the answer").caused_by(error)))?;
     Ok(text.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect())
 }
 
@@ -205,7 +204,7 @@ fn webhooks(args: &InitArgs, repositories: &[String], global: &Global, env: &Env
     let forge = chosen(&config, args.name.as_deref())?;
     let app = matches!(forge.auth, crate::config::ForgeAuth::App { .. });
     if repositories.is_empty() && !app {
-        return Err(CliError::Usage("--webhook needs --repository OWNER/NAME (repeatable)".into()));
+        return Err(CliError::usage("--webhook needs --repository OWNER/NAME (repeatable)"));
     }
     block_on(async {
         let existing = if args.new_secret { ExistingSecret::Replace } else { ExistingSecret::Keep };
@@ -239,30 +238,30 @@ fn chosen<'c>(config: &'c Config, name: Option<&str>) -> Result<&'c ForgeConfig,
     let names = || config.forges.iter().map(|forge| forge.name.as_str()).collect::<Vec<_>>().join(", ");
     match (name, config.forges.as_slice()) {
         (Some(name), forges) => forges.iter().find(|forge| forge.name.as_str() == name).ok_or_else(|| {
-            CliError::Usage(format!("there is no forge `{name}` in the configuration; available: {}", names()))
+            CliError::usage(format!("there is no forge `{name}` in the configuration; available: {}", names()))
         }),
         (None, [only]) => Ok(only),
-        (None, _) => Err(CliError::Usage(format!("--name is missing; choose one of {}", names()))),
+        (None, _) => Err(CliError::usage(format!("--name is missing; choose one of {}", names()))),
     }
 }
 
 fn confirm(question: &str) -> Result<bool, CliError> {
     let agreed = dialoguer::Confirm::new().with_prompt(question).interact();
-    agreed.map_err(|error| CliError::Failed(format!("could not read the answer: {error}")))
+    agreed.map_err(|error| CliError::failed(Failure::new("could not read the answer").caused_by(error)))
 }
 
 fn answers(args: &InitArgs, env: &Env, interactive: bool) -> Result<Answers, CliError> {
     let kind = match args.forge {
         Some(kind) => kind,
         None if interactive => choose_forge()?,
-        None => return Err(CliError::Usage("--forge is missing; choose github or gitea".into())),
+        None => return Err(CliError::usage("--forge is missing; choose github or gitea")),
     };
     let url = match (&args.url, kind) {
         (Some(url), _) => Some(url.clone()),
         (None, ForgeChoice::Github) => None,
         (None, ForgeChoice::Gitea) if interactive => Some(ask("Address of the server", None)?),
         (None, ForgeChoice::Gitea) => {
-            return Err(CliError::Usage("--url is missing; give the address of the server".into()));
+            return Err(CliError::usage("--url is missing; give the address of the server"));
         }
     };
     let word = if kind == ForgeChoice::Github { "github" } else { "gitea" };
@@ -275,7 +274,7 @@ fn answers(args: &InitArgs, env: &Env, interactive: bool) -> Result<Answers, Cli
     let variable = format!("RALPH_{}_TOKEN", name.to_uppercase().replace('-', "_"));
     let auth = match (args.app_id, &args.private_key_file) {
         (Some(_), _) if kind == ForgeChoice::Gitea => {
-            return Err(CliError::Usage("only GitHub supports Apps; use --token-env".into()));
+            return Err(CliError::usage("only GitHub supports Apps; use --token-env"));
         }
         (Some(id), Some(key)) => Auth::App { id, key: key.clone() },
         _ => Auth::TokenEnv(or_ask(&args.token_env, "Environment variable with the access token", &variable)?),
@@ -283,7 +282,7 @@ fn answers(args: &InitArgs, env: &Env, interactive: bool) -> Result<Answers, Cli
     let backend = or_ask(&args.backend, "Backend that runs agents", "claude")?;
     if !presets::is_known(&backend) {
         let known = presets::names().join(", ");
-        return Err(CliError::Usage(format!("there is no backend `{backend}`; choose one of {known}")));
+        return Err(CliError::usage(format!("there is no backend `{backend}`; choose one of {known}")));
     }
     let public_url = match &args.public_url {
         None if interactive => {
@@ -303,13 +302,13 @@ fn ask(question: &str, default: Option<&str>) -> Result<String, CliError> {
     if let Some(default) = default {
         input = input.default(default.to_owned());
     }
-    input.interact_text().map_err(|error| CliError::Failed(format!("could not read the answer: {error}")))
+    input.interact_text().map_err(|error| CliError::failed(Failure::new("could not read the answer").caused_by(error)))
 }
 
 fn choose_forge() -> Result<ForgeChoice, CliError> {
     let choice =
         dialoguer::Select::new().with_prompt("Forge").items(["GitHub", "Gitea or Forgejo"]).default(0).interact();
-    match choice.map_err(|error| CliError::Failed(format!("could not read the answer: {error}")))? {
+    match choice.map_err(|error| CliError::failed(Failure::new("could not read the answer").caused_by(error)))? {
         0 => Ok(ForgeChoice::Github),
         _ => Ok(ForgeChoice::Gitea),
     }
@@ -321,25 +320,26 @@ fn write(file: &Path, answers: &Answers) -> Result<PathBuf, CliError> {
     let secret_name = format!("{}-webhook-secret", answers.name);
     let text = answers.entry(&secret_name).file();
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let failed = |what: &Path, error: &dyn std::fmt::Display| {
-        CliError::Failed(format!("could not write {}: {error}", what.display()))
+    let failed = |what: &Path, error: std::io::Error| {
+        CliError::failed(Failure::new(format!("could not write {}", what.display())).caused_by(error))
     };
     validate(&text, answers, &secret_name)?;
     let secret = folder.join(&secret_name);
     if !secret.exists() {
-        let value =
-            random_secret().map_err(|error| CliError::Failed(format!("could not read /dev/urandom: {error}")))?;
-        write_private(&secret, &value).map_err(|error| failed(&secret, &error))?;
+        let value = random_secret()
+            .map_err(|error| CliError::failed(Failure::new("could not read /dev/urandom").caused_by(error)))?;
+        write_private(&secret, &value).map_err(|error| failed(&secret, error))?;
     }
-    let mut draft = tempfile::NamedTempFile::new_in(folder).map_err(|error| failed(folder, &error))?;
-    draft.write_all(text.as_bytes()).map_err(|error| failed(file, &error))?;
-    draft.persist(file).map_err(|error| failed(file, &error.error))?;
+    let mut draft = tempfile::NamedTempFile::new_in(folder).map_err(|error| failed(folder, error))?;
+    draft.write_all(text.as_bytes()).map_err(|error| failed(file, error))?;
+    draft.persist(file).map_err(|error| failed(file, error.error))?;
     Ok(secret)
 }
 
 /// Validates the configuration as the service would, with placeholder secrets.
 fn validate(text: &str, answers: &Answers, secret_name: &str) -> Result<(), CliError> {
-    let failed = |error: std::io::Error| CliError::Failed(format!("could not write a temporary file: {error}"));
+    let failed =
+        |error: std::io::Error| CliError::failed(Failure::new("could not write a temporary file").caused_by(error));
     let folder = tempfile::tempdir().map_err(failed)?;
     std::fs::write(folder.path().join("stand-in"), "x".repeat(2 * SECRET_BYTES)).map_err(failed)?;
     let mut text = text.replace(&quoted(secret_name), &quoted("stand-in"));
@@ -352,7 +352,7 @@ fn validate(text: &str, answers: &Answers, secret_name: &str) -> Result<(), CliE
     let parsed = Config::parse(&folder.path().join("ralph-control.yaml"), &text, &Env::of(variables));
     parsed.map(|_| ()).map_err(|problems| {
         let lines: Vec<String> = problems.0.into_iter().map(|problem| problem.message).collect();
-        CliError::Usage(lines.join("\n"))
+        CliError::usage(lines.join("\n"))
     })
 }
 

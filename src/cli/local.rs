@@ -20,6 +20,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
+use ralph_types::failure::Failure;
 use tokio_util::sync::CancellationToken;
 
 use super::error::{CliError, CliResult};
@@ -118,7 +119,7 @@ pub struct LocalArgs {
 pub fn run(args: &LocalArgs, global: &Global, env: &Env) -> CliResult {
     match telemetry::init_warnings(env) {
         Ok(()) | Err(TelemetryError::Started) => {}
-        Err(error) => return Err(CliError::Usage(error.to_string())),
+        Err(error) => return Err(CliError::usage(Failure::of(error))),
     }
     block_on(local(args, global, env))
 }
@@ -137,7 +138,7 @@ async fn local(args: &LocalArgs, global: &Global, env: &Env) -> CliResult {
     let task = args.task.as_deref().map(task).transpose()?;
     let listed = args.tasks.as_deref().map(read_tasks).transpose()?;
     if let Some(empty) = args.check.iter().position(|check| check.trim().is_empty()) {
-        return Err(CliError::Usage(format!("--check number {} is empty", empty + 1)));
+        return Err(CliError::usage(format!("--check number {} is empty", empty + 1)));
     }
     let json = global.json;
     if args.list {
@@ -333,14 +334,16 @@ fn task(given: &str) -> Result<(String, String), CliError> {
     let file = Path::new(given);
     let text = if file.is_file() {
         let read = std::fs::read_to_string(file);
-        read.map_err(|error| CliError::Usage(format!("could not read the task in {}: {error}", file.display())))?
+        read.map_err(|error| {
+            CliError::usage(Failure::new(format!("could not read the task in {}", file.display())).caused_by(error))
+        })?
     } else {
         given.to_owned()
     };
     let first = text.lines().map(|line| line.trim_start_matches('#').trim()).find(|line| !line.is_empty());
     match first {
         Some(first) => Ok((first.chars().take(TITLE_MAX).collect(), text.trim().to_owned())),
-        None => Err(CliError::Usage("--task is empty; describe the task".into())),
+        None => Err(CliError::usage("--task is empty; describe the task")),
     }
 }
 
@@ -356,7 +359,7 @@ fn configuration(args: &LocalArgs, global: &Global, env: &Env) -> Result<Config,
     if !presets::is_known(backend) {
         let presets = presets::names().join(", ");
         let message = format!("there is no preset `{backend}`; without a configuration file, choose one of {presets}");
-        return Err(CliError::Usage(message));
+        return Err(CliError::usage(message));
     }
     let variables = presets::variables(backend).join(", ");
     let login =
@@ -373,7 +376,7 @@ fn first_backend(args: &LocalArgs, config: &Config, env: &Env) -> Result<String,
     let wanted = match &args.backend {
         Some(name) if names.contains(&name.as_str()) => vec![name.as_str()],
         Some(name) => {
-            return Err(CliError::Usage(format!("there is no backend `{name}`; available: {}", names.join(", "))));
+            return Err(CliError::usage(format!("there is no backend `{name}`; available: {}", names.join(", "))));
         }
         None => names,
     };

@@ -268,7 +268,7 @@ impl LoopsShell<'_> {
         }
         if let Some(name) = options.backend.as_ref().filter(|name| !self.agents.contains(name)) {
             let there = self.agents.join(", ");
-            return Err(CliError::Usage(format!("there is no backend {}; available: {there}", one_line(name))));
+            return Err(CliError::usage(format!("there is no backend {}; available: {there}", one_line(name))));
         }
         Ok(options)
     }
@@ -285,7 +285,7 @@ impl LoopsShell<'_> {
         let turns = self.read(move |c| session::turns(c, &id, iteration..=iteration)).await?;
         if turns.is_empty() {
             let last = current.spent.iterations;
-            return Err(CliError::Failed(format!(
+            return Err(CliError::failed(format!(
                 "no prompt of iteration {iteration} is stored; the loop is at iteration {last}, and old prompts are deleted"
             )));
         }
@@ -334,7 +334,7 @@ impl LoopsShell<'_> {
         let current = self.find(id).await?;
         if !current.state.is_open() {
             let state = current.state.as_str();
-            return Err(CliError::Failed(format!("{id} is {state}; set the label again to start a new loop")));
+            return Err(CliError::failed(format!("{id} is {state}; set the label again to start a new loop")));
         }
         let origin = format!("cli/{}", uuid::Uuid::now_v7());
         let input = LoopInput::Command(CommandInput::Given {
@@ -344,7 +344,7 @@ impl LoopsShell<'_> {
         });
         let (loop_id, key, told, now) = (current.id.clone(), origin.clone(), input.clone(), self.clock.now());
         let left = self.store.write(move |c| loops::enqueue_input(c, &loop_id, &key, &told, now)).await;
-        left.map_err(|error| CliError::Failed(error.to_string()))?;
+        left.map_err(|error| CliError::failed(Failure::of(error)))?;
         let taken = tokio::time::timeout(self.reply_timeout, self.taken(&origin)).await;
         let next = self.find(id).await?;
         let Ok(taken) = taken else {
@@ -397,7 +397,7 @@ impl LoopsShell<'_> {
             Some((_, nearest)) => format!("did you mean {nearest}?"),
             None => "`ralph-bot loops list --all` lists all loops".to_owned(),
         };
-        Err(CliError::Failed(format!("there is no loop {}; {hint}", one_line(id))))
+        Err(CliError::failed(format!("there is no loop {}; {hint}", one_line(id))))
     }
 
     async fn read<T, F>(&self, work: F) -> Result<T, CliError>
@@ -405,7 +405,7 @@ impl LoopsShell<'_> {
         T: Send + 'static,
         F: FnOnce(&Connection) -> StoreResult<T> + Send + 'static,
     {
-        self.store.read(work).await.map_err(|error| CliError::Failed(error.to_string()))
+        self.store.read(work).await.map_err(|error| CliError::failed(Failure::of(error)))
     }
 }
 
@@ -415,7 +415,9 @@ fn export(current: &Loop, file: Option<&Path>, json: bool) -> CliResult {
     let text = trace.to_lines().map_err(failed)?;
     let Some(file) = file else { return print(&text) };
     let written = std::fs::File::create_new(file).and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(|error| CliError::Failed(format!("could not write {}: {error}", file.display())))?;
+    written.map_err(|error| {
+        CliError::failed(Failure::new(format!("could not write {}", file.display())).caused_by(error))
+    })?;
     let records = trace.records.len();
     if json {
         return print(&format!("{}\n", serde_json::json!({ "file": file, "records": records })));
@@ -423,8 +425,8 @@ fn export(current: &Loop, file: Option<&Path>, json: bool) -> CliResult {
     print(&format!("exported {records} records to {}\n", file.display()))
 }
 
-fn failed(error: impl std::fmt::Display) -> CliError {
-    CliError::Failed(error.to_string())
+fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> CliError {
+    CliError::failed(Failure::of(error))
 }
 
 pub(super) fn duration(text: &str) -> Result<quantity::Duration, Failure> {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use ralph_types::failure::Failure;
 
 use super::block_on;
 use super::error::{CliError, CliResult};
@@ -26,10 +27,10 @@ pub struct McpArgs {
 pub fn run(args: &McpArgs, env: &Env) -> CliResult {
     let Some(token) = env.get(mcp::TOKEN_VARIABLE).map(str::trim).filter(|token| !token.is_empty()) else {
         let missing = format!("{} is not set; the service sets it for the agents that it runs", mcp::TOKEN_VARIABLE);
-        return Err(CliError::Usage(missing));
+        return Err(CliError::usage(missing));
     };
     block_on(async {
         let carried = mcp::bridge(&args.socket, token, tokio::io::stdin(), tokio::io::stdout()).await;
-        carried.map(|()| ExitCode::SUCCESS).map_err(|error| CliError::Failed(error.to_string()))
+        carried.map(|()| ExitCode::SUCCESS).map_err(|error| CliError::failed(Failure::of(error)))
     })
 }

@@ -9,6 +9,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use ralph_types::failure::Failure;
 
 use super::error::{CliError, CliResult};
 use super::global::Global;
@@ -269,7 +270,7 @@ impl MemoryShell<'_> {
         if args.query.is_none() && forgotten < ids.len() {
             let missing = ids.len() - forgotten;
             let says = format!("{forgotten} deleted; {missing} of these ids are unknown");
-            return Err(CliError::Failed(says));
+            return Err(CliError::failed(says));
         }
         if self.json {
             return print(&format!("{}\n", serde_json::json!({ "forgotten": forgotten })));
@@ -296,19 +297,21 @@ impl MemoryShell<'_> {
         let Some(file) = file else { return print(&text) };
         let written =
             std::fs::File::create_new(file).and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()));
-        written.map_err(|error| CliError::Failed(format!("could not write {}: {error}", file.display())))?;
+        written.map_err(|error| {
+            CliError::failed(Failure::new(format!("could not write {}", file.display())).caused_by(error))
+        })?;
         print(&format!("exported {} learnings to {}\n", text.lines().count(), file.display()))
     }
 
     async fn import(&self, file: &Path) -> CliResult {
-        let failed_with = |what: String| CliError::Failed(format!("{}: {what}", file.display()));
-        let size = std::fs::metadata(file).map_err(|error| failed_with(error.to_string()))?.len();
+        let failed_with = |why: Failure| CliError::failed(Failure::new(file.display().to_string()).caused_by(why));
+        let size = std::fs::metadata(file).map_err(|error| failed_with(Failure::of(error)))?.len();
         if size > MAX_IMPORT {
-            return Err(failed_with(format!("the file has {size} bytes; the maximum is {MAX_IMPORT}")));
+            return Err(failed_with(format!("the file has {size} bytes; the maximum is {MAX_IMPORT}").into()));
         }
-        let text = std::fs::read_to_string(file).map_err(|error| failed_with(error.to_string()))?;
+        let text = std::fs::read_to_string(file).map_err(|error| failed_with(Failure::of(error)))?;
         // Only text that looks like a secret is masked; the file does not contain this process's tokens.
-        let learnings = memory::parse(&text, &Masker::default()).map_err(|why| failed_with(why.to_string()))?;
+        let learnings = memory::parse(&text, &Masker::default()).map_err(failed_with)?;
         let (settings, now) = (self.settings.clone(), self.now);
         let imported = self.write(move |c| memory::import(c, &learnings, &settings, now)).await?;
         if self.json {
@@ -364,9 +367,9 @@ impl MemoryShell<'_> {
 }
 
 fn unknown(id: &str) -> CliError {
-    CliError::Failed(format!("there is no learning {}; `ralph-bot memory show` lists them", one_line(id)))
+    CliError::failed(format!("there is no learning {}; `ralph-bot memory show` lists them", one_line(id)))
 }
 
-fn failed(error: impl std::fmt::Display) -> CliError {
-    CliError::Failed(error.to_string())
+fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> CliError {
+    CliError::failed(Failure::of(error))
 }

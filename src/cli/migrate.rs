@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use ralph_types::failure::Failure;
 
 use crate::app;
 use crate::cli::{CliError, CliResult, Global, attach, block_on, load, print, table};
@@ -37,20 +38,20 @@ pub fn run(args: &MigrateArgs, global: &Global, env: &Env) -> CliResult {
         attach(&config).await?.close().await;
         Ok(ExitCode::SUCCESS)
     })?;
-    let copied = copy_database(&from, &to).map_err(|error| CliError::Failed(error.to_string()))?;
+    let copied = copy_database(&from, &to).map_err(|error| CliError::failed(Failure::of(error)))?;
     let file = operator_file(global.config.as_deref(), env);
     print(&if global.json { json(&copied, &from, &to) } else { text(&copied, &from, &to, &file) })
 }
 
 fn address(config: &Config) -> Result<DatabaseAddress, CliError> {
-    app::database::address(config).map_err(|error| CliError::Failed(error.to_string()))
+    app::database::address(config).map_err(|error| CliError::failed(Failure::of(error)))
 }
 
 /// Returns the address of the target. A server has the same keys and checks as `database` in the operator's file.
 fn target(args: &MigrateArgs, global: &Global, env: &Env) -> Result<DatabaseAddress, CliError> {
     if !args.to.contains("://") {
         if args.password_env.is_some() || args.password_file.is_some() {
-            return Err(CliError::Usage("a file has no password; remove `--password-env` or `--password-file`".into()));
+            return Err(CliError::usage("a file has no password; remove `--password-env` or `--password-file`"));
         }
         let path = PathBuf::from(&args.to);
         return Ok((&if path.is_dir() { path.join(app::database::FILE) } else { path }).into());
@@ -61,7 +62,7 @@ fn target(args: &MigrateArgs, global: &Global, env: &Env) -> Result<DatabaseAddr
     }
     if let Some(path) = &args.password_file {
         let path = std::path::absolute(path);
-        let path = path.map_err(|error| CliError::Usage(format!("`--password-file`: {error}")))?;
+        let path = path.map_err(|error| CliError::usage(Failure::new("`--password-file`").caused_by(error)))?;
         env = env.with("RALPH_DATABASE_PASSWORD_FILE", &path.display().to_string());
     }
     address(&load(ConfigScope::Store, global, &env)?)

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use ralph_types::failure::Failure;
 use serde::Serialize;
 
 use super::error::{CliError, CliResult};
@@ -52,7 +53,7 @@ pub fn run(args: &ReplayArgs, global: &Global, env: &Env) -> CliResult {
         return compare::run(named_traces(&args.traces, global, env)?, [a, b], global.json);
     }
     let [source] = args.traces.as_slice() else {
-        return Err(CliError::Usage("several traces need --compare".to_owned()));
+        return Err(CliError::usage("several traces need --compare"));
     };
     let (trace, settings) = match loop_id(source) {
         Some(id) => {
@@ -72,8 +73,9 @@ pub fn run(args: &ReplayArgs, global: &Global, env: &Env) -> CliResult {
     print(&if json { json_lines(&reviews, args.summary)? } else { table::text(&reviews, args.summary) })?;
     if let Some(file) = &args.plot {
         let svg = chart::svg(&read::name(source), &reviews).map_err(CliError::failed)?;
-        std::fs::write(file, svg)
-            .map_err(|error| CliError::Failed(format!("could not write {}: {error}", file.display())))?;
+        std::fs::write(file, svg).map_err(|error| {
+            CliError::failed(Failure::new(format!("could not write {}", file.display())).caused_by(error))
+        })?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -111,7 +113,7 @@ fn json_lines(reviews: &[(Record, SupervisionReview)], summary: bool) -> Result<
 
 /// Appends a value as a line of JSON.
 fn push_json(text: &mut String, value: &impl Serialize) -> Result<(), CliError> {
-    text.push_str(&serde_json::to_string(value).map_err(|error| CliError::Failed(error.to_string()))?);
+    text.push_str(&serde_json::to_string(value).map_err(|error| CliError::failed(Failure::of(error)))?);
     text.push('\n');
     Ok(())
 }

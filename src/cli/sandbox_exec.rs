@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use clap::Args;
+use ralph_types::failure::Failure;
 
 use super::error::{CliError, CliResult};
 use crate::process;
@@ -27,11 +28,13 @@ pub struct SandboxExecArgs {
 /// The service does not receive the sockets, or the program cannot be started.
 pub fn run(args: &SandboxExecArgs) -> CliResult {
     let Some((program, arguments)) = args.program.split_first() else {
-        return Err(CliError::Usage("a program is missing".to_owned()));
+        return Err(CliError::usage("a program is missing"));
     };
     if args.confine {
         return Ok(process::confined_exec(program, arguments).into());
     }
     let error = process::sandbox_exec(&args.ports, program, arguments);
-    Err(CliError::Failed(format!("{} could not be started with proxy access: {error}", program.display())))
+    Err(CliError::failed(
+        Failure::new(format!("{} could not be started with proxy access", program.display())).caused_by(error),
+    ))
 }

@@ -2,6 +2,7 @@
 //! configuration files.
 
 use clap::{Args, ValueEnum};
+use ralph_types::failure::Failure;
 
 use super::error::{CliError, CliResult};
 use super::print;
@@ -53,6 +54,6 @@ pub fn run(args: &SchemaArgs) -> CliResult {
         SchemaFile::Trace => replay::schema(),
         SchemaFile::Learnings => memory::export_schema(),
     };
-    let text = serde_json::to_string_pretty(&schema).map_err(|error| CliError::Failed(error.to_string()))?;
+    let text = serde_json::to_string_pretty(&schema).map_err(|error| CliError::failed(Failure::of(error)))?;
     print(&format!("{text}\n"))
 }

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use ralph_types::failure::Failure;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -71,17 +72,17 @@ impl From<ServeRole> for Role {
 /// Fails on an invalid configuration, a failed start, or a fatal error.
 pub fn run(args: &ServeArgs, global: &Global, env: &Env) -> CliResult {
     if args.once && !matches!(args.role, ServeRole::Runner) {
-        return Err(CliError::Usage("`--once` needs `--role runner`".into()));
+        return Err(CliError::usage("`--once` needs `--role runner`"));
     }
     let place = OperatorFileLocation { file: operator_file(global.config.as_deref(), env), env: env.clone() };
     // A file that is not valid is reported below.
     let wants_setup = matches!(args.role, ServeRole::All) && place.folder().is_dir();
     if wants_setup && has_forge(&place.file, env).is_ok_and(|has| !has) {
-        telemetry::init(env).map_err(|error| CliError::Usage(error.to_string()))?;
+        telemetry::init(env).map_err(|error| CliError::usage(Failure::of(error)))?;
         return block_on(set_up_then_serve(place, global));
     }
     let config = load(ConfigScope::Service, global, env)?;
-    telemetry::init(env).map_err(|error| CliError::Usage(error.to_string()))?;
+    telemetry::init(env).map_err(|error| CliError::usage(Failure::of(error)))?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
@@ -97,7 +98,8 @@ async fn set_up_then_serve(place: OperatorFileLocation, global: &Global) -> CliR
     let listen = place.base()?.server.listen;
     let server = SetupServer::start(place.clone(), SetupMode::Service, listen, Clock::System).await;
     let server = server.map_err(|error| {
-        CliError::Failed(format!("cannot listen on {listen}: {error}; is another instance running?"))
+        let problem = Failure::new(format!("cannot listen on {listen}")).caused_by(error);
+        CliError::failed(problem.with_hint("is another instance running?"))
     })?;
     let link = server.link();
     print(&if global.json {
@@ -132,7 +134,7 @@ async fn serve(config: &Config, env: &Env, args: &ServeArgs, json: bool) -> CliR
         // A start may wait for space on the disk. Deliveries that it accepted are stored.
         () = signals.next() => return Ok(ExitCode::SUCCESS),
     };
-    let app = app.map_err(|error| CliError::Failed(format!("could not start the service: {error:#}")))?;
+    let app = app.map_err(|error| CliError::failed(Failure::new("could not start the service").caused_by(error)))?;
     unmap_startup_pages();
     let dashboard = app.dashboard.as_ref().map(Dashboard::link);
     print(&announcement(config, app.address, dashboard.as_ref(), json))?;
@@ -153,9 +155,9 @@ async fn serve(config: &Config, env: &Env, args: &ServeArgs, json: bool) -> CliR
     match end {
         Some(OnceEnd::Worked) => Ok(ExitCode::SUCCESS),
         Some(OnceEnd::NoWork) => Ok(ExitCode::from(NO_WORK)),
-        Some(OnceEnd::Failed) => Err(CliError::Failed("the work could not be claimed or recorded; see the log".into())),
+        Some(OnceEnd::Failed) => Err(CliError::failed("the work could not be claimed or recorded; see the log")),
         None if asked => Ok(ExitCode::SUCCESS),
-        None => Err(CliError::Failed("the service stopped after a fatal error; see its log".into())),
+        None => Err(CliError::failed("the service stopped after a fatal error; see its log")),
     }
 }
 
@@ -168,7 +170,7 @@ pub(super) struct Signals {
 impl Signals {
     /// Starts listening.
     pub(super) fn new() -> Result<Self, CliError> {
-        let failed = |error| CliError::Failed(format!("could not listen for signals: {error}"));
+        let failed = |error| CliError::failed(Failure::new("could not listen for signals").caused_by(error));
         Ok(Self {
             interrupt: signal(SignalKind::interrupt()).map_err(failed)?,
             terminate: signal(SignalKind::terminate()).map_err(failed)?,

@@ -7,6 +7,7 @@ use std::future::IntoFuture as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ralph_types::failure::Failure;
 use secrecy::SecretString;
 use tokio::sync::Notify;
 
@@ -53,15 +54,15 @@ pub struct CompleteOptions<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum CompleteError {
     /// The request is impossible.
-    #[error("{0}")]
-    Usage(String),
+    #[error("{0:#}")]
+    Usage(#[source] Failure),
     /// A step failed.
-    #[error("{0}")]
-    Failed(String),
+    #[error("{0:#}")]
+    Failed(#[source] Failure),
 }
 
-fn failed(what: &dyn std::fmt::Display) -> CompleteError {
-    CompleteError::Failed(what.to_string())
+fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> CompleteError {
+    CompleteError::Failed(Failure::of(error))
 }
 
 /// Creates and tests everything that the service needs on a forge: the OAuth client for logins, and labels and the
@@ -75,7 +76,7 @@ pub async fn complete(
     options: CompleteOptions<'_>,
 ) -> Result<SetupReport, CompleteError> {
     let mut report = SetupReport::default();
-    let adapter = app::connect(forge, app::rates(config), &Clock::System).map_err(|e| failed(&format!("{e:#}")))?;
+    let adapter = app::connect(forge, app::rates(config), &Clock::System).map_err(failed)?;
     let found = find(&*adapter, options.repositories).await?;
     login_client(config, forge, &*adapter, &mut report).await;
     let labels = label_specs(&config.policy(&forge.name).label_prefix);
@@ -182,7 +183,7 @@ pub async fn create_webhooks(
 ) -> Result<WebhookSetup, CompleteError> {
     if !forge.updates.webhooks {
         let message = format!("the forge {} has `updates: poll`, which needs no webhook", forge.name);
-        return Err(CompleteError::Usage(message));
+        return Err(CompleteError::Usage(message.into()));
     }
     let Some(public) = &config.server.public_url else {
         let message = "webhooks need an address; set `server.public_url` in the configuration, or use --public-url";
@@ -192,7 +193,7 @@ pub async fn create_webhooks(
     if matches!(forge.auth, ForgeAuth::App { .. }) {
         return Ok(WebhookSetup { lines: manifest_steps(forge, public.as_str(), &url), good: true });
     }
-    let adapter = app::connect(forge, app::rates(config), &Clock::System).map_err(|e| failed(&format!("{e:#}")))?;
+    let adapter = app::connect(forge, app::rates(config), &Clock::System).map_err(failed)?;
     let found = find(&*adapter, repositories).await?;
     let steps = WebhookCreation { existing, patience, routes: None }.all(config, forge, &*adapter, &found).await?;
     let good = steps.iter().all(|step| step.state != StepState::Failed);
@@ -227,9 +228,9 @@ impl WebhookCreation<'_> {
         let mut secrets = HashMap::new();
         for repo in found.iter().map(|found| &found.repo) {
             let kept = webhook_secrets::keep(&config.data_dir, &forge.name, repo.id, self.existing);
-            secrets.insert(repo.id, kept.map_err(|e| failed(&format_args!("{e:#}")))?.secrets);
+            secrets.insert(repo.id, kept.map_err(failed)?.secrets);
         }
-        let store = Store::in_memory().map_err(|e| failed(&e))?;
+        let store = Store::in_memory().map_err(failed)?;
         let arrived = Arc::new(Notify::new());
         let (wake, hook) = (arrived.clone(), Hook { of_repositories: secrets.clone(), ..app::hook(forge) });
         let wake = Arc::new(move || wake.notify_one());
@@ -249,13 +250,13 @@ impl WebhookCreation<'_> {
             None => {
                 let listen = config.server.listen;
                 let listener = tokio::net::TcpListener::bind(listen).await.map_err(|error| {
-                    let advice = "stop the service during the test, which needs its address";
-                    failed(&format!("cannot listen on {listen}: {error}; {advice}"))
+                    let problem = Failure::new(format!("cannot listen on {listen}")).caused_by(error);
+                    failed(problem.with_hint("stop the service during the test, which needs its address"))
                 })?;
                 let serve = axum::serve(listener, router).into_future();
                 tokio::select! {
                     outcome = test.all(found) => Ok(outcome),
-                    ended = serve => Err(failed(&format!("the listener for the test ended: {ended:?}"))),
+                    ended = serve => Err(failed(format!("the listener for the test ended: {ended:?}"))),
                 }
             }
         };
@@ -266,13 +267,15 @@ impl WebhookCreation<'_> {
 
 /// Finds repositories by their names.
 async fn find(adapter: &dyn Forge, names: &[String]) -> Result<Vec<Repository>, CompleteError> {
-    let all = adapter.repositories().await.map_err(|error| CompleteError::Failed(error.to_string()))?;
+    let all = adapter.repositories().await.map_err(failed)?;
     let one = |name: &String| {
         let found = all.iter().find(|seen| seen.repo.full_name().eq_ignore_ascii_case(name));
         found.cloned().ok_or_else(|| {
             let seen: Vec<_> = all.iter().take(10).map(|seen| seen.repo.full_name()).collect();
             let seen = if seen.is_empty() { "none".to_owned() } else { seen.join(", ") };
-            CompleteError::Usage(format!("the credential cannot access a repository {name}; it can access {seen}"))
+            CompleteError::Usage(
+                format!("the credential cannot access a repository {name}; it can access {seen}").into(),
+            )
         })
     };
     names.iter().map(one).collect()
@@ -298,7 +301,7 @@ impl WebhookTest<'_> {
     async fn all(&self, repositories: &[Repository]) -> Vec<super::ReportedStep> {
         let mut steps = Vec::new();
         for found in repositories {
-            let failed = |error: anyhow::Error| (StepState::Failed, format!("{error:#}"));
+            let failed = |error: anyhow::Error| (StepState::Failed, format!("{:#}", Failure::of(error)));
             let (state, words) = self.one(found).await.unwrap_or_else(failed);
             steps.push(super::ReportedStep { state, text: format!("{}: {words}", found.repo.full_name()) });
         }

@@ -72,11 +72,11 @@ pub struct CreatedForge {
 #[derive(Debug, thiserror::Error)]
 pub enum SetupFailure {
     /// The step can be repeated; the message contains advice.
-    #[error("{0}")]
-    Failed(String),
+    #[error("{0:#}")]
+    Failed(#[source] Failure),
     /// GitHub did not respond, so its code may still be valid; the message contains advice.
-    #[error("{0}")]
-    Unavailable(String),
+    #[error("{0:#}")]
+    Unavailable(#[source] Failure),
     /// GitHub's response could not be stored and has to be shown to the person.
     #[error("GitHub's answer could not be written ({why}); it is shown here, once: store it as {file}, then try again")]
     Shown {
@@ -92,8 +92,8 @@ pub enum SetupFailure {
 impl From<ConversionFailure> for SetupFailure {
     fn from(failure: ConversionFailure) -> Self {
         match failure {
-            ConversionFailure::Unavailable(_) => Self::Unavailable(failure.to_string()),
-            ConversionFailure::Unknown | ConversionFailure::Refused(_) => Self::Failed(failure.to_string()),
+            ConversionFailure::Unavailable(_) => Self::Unavailable(Failure::of(failure)),
+            ConversionFailure::Unknown | ConversionFailure::Refused(_) => Self::Failed(Failure::of(failure)),
         }
     }
 }
@@ -231,18 +231,17 @@ impl AppRequest {
     /// GitHub refuses the code or does not respond, or a file cannot be written; in the latter case GitHub's response
     /// is stored.
     pub async fn finish(self, place: &OperatorFileLocation, code: &str) -> Result<CreatedForge, SetupFailure> {
-        let failed = |why: &dyn std::fmt::Display| SetupFailure::Failed(format!("{why:#}"));
-        let transport = manifest::transport().map_err(|error| failed(&error))?;
-        let answer = manifest::convert(&transport, &self.api().map_err(|why| failed(&why))?, code).await?;
+        let transport = manifest::transport().map_err(|error| SetupFailure::Failed(error.detail))?;
+        let answer = manifest::convert(&transport, &self.api().map_err(SetupFailure::Failed)?, code).await?;
         let kept = KeptAnswer { request: self, answer: String::from_utf8_lossy(&answer).into_owned() };
-        let text = serde_json::to_string(&kept).map_err(|error| failed(&error))?;
+        let text = serde_json::to_string(&kept).map_err(|error| SetupFailure::Failed(Failure::of(error)))?;
         let file = place.beside(KEPT_ANSWER);
         if let Err(error) = write_private(&file, &text) {
             let _ = std::fs::remove_file(&file);
             let (why, file) = (error.to_string(), file.display().to_string());
             return Err(SetupFailure::Shown { why, file, answer: SecretString::from(text) });
         }
-        configure(place).map_err(|problem| failed(&problem))
+        configure(place).map_err(SetupFailure::Failed)
     }
 }
 
@@ -335,8 +334,8 @@ pub fn configure(place: &OperatorFileLocation) -> Result<CreatedForge, Failure> 
 /// # Errors
 /// The forge cannot be queried.
 pub async fn installed_on(forge: &ForgeConfig) -> Result<Vec<String>, Failure> {
-    let adapter = app::connect(forge, RateSettings::default(), &Clock::System).map_err(|error| format!("{error:#}"))?;
+    let adapter = app::connect(forge, RateSettings::default(), &Clock::System).map_err(Failure::of)?;
     let found = adapter.repositories().await;
-    let found = found.map_err(|error| Failure::new(error.to_string()))?;
+    let found = found.map_err(Failure::of)?;
     Ok(found.into_iter().map(|found| found.repo.full_name()).collect())
 }

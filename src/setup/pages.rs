@@ -479,7 +479,7 @@ async fn completed(state: &SetupState, repositories: &[String]) {
             Some(forge) => {
                 let options =
                     CompleteOptions { repositories, patience: state.patience, routes: Some(&state.deliveries) };
-                complete(&config, forge, options).await.map_err(|error| Failure::new(error.to_string()))
+                complete(&config, forge, options).await.map_err(Failure::of)
             }
             None => Err("the configured forge no longer exists".into()),
         },
@@ -542,9 +542,7 @@ async fn clean_up(
             state.cleaned_up(lines);
             to_setup()
         }
-        Err(error) => {
-            overview(&state, &browser, StatusCode::BAD_GATEWAY, Some((format!("{error:#}").into(), None))).await
-        }
+        Err(error) => overview(&state, &browser, StatusCode::BAD_GATEWAY, Some((Failure::of(error), None))).await,
     }
 }
 

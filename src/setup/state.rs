@@ -186,7 +186,7 @@ impl SetupState {
             job.running = false;
             match outcome {
                 Ok(done) => job.pull = Some(done.pull),
-                Err(error) => job.error = Some(format!("{error:#}")),
+                Err(error) => job.error = Some(format!("{:#}", Failure::of(error))),
             }
         });
         Ok(())

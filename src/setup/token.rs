@@ -148,7 +148,7 @@ impl BotTokenRequest {
 
 /// Queries the account of the token, and returns a sentence about it.
 async fn whose_token(forge: &ForgeConfig) -> Result<String, Failure> {
-    let adapter = app::connect(forge, RateSettings::default(), &Clock::System).map_err(|error| format!("{error:#}"))?;
+    let adapter = app::connect(forge, RateSettings::default(), &Clock::System).map_err(Failure::of)?;
     // A server that does not accept the token says so about everything.
     let explained = |error: ForgeError| match error.kind {
         ForgeErrorKind::Unauthorized => Failure::new(format!("{} does not accept the token", forge.url))

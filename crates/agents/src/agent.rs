@@ -516,5 +516,5 @@ pub fn build(name: &str, settings: BackendSetup) -> Result<Box<dyn Backend>, Fai
     };
     command::CommandBackend::new(name, preset, settings)
         .map(|backend| Box::new(backend) as Box<dyn Backend>)
-        .map_err(|reason| Failure::new(format!("backend {name}: {reason}")))
+        .map_err(|reason| Failure::new(format!("backend {name}")).caused_by(reason))
 }

@@ -87,12 +87,13 @@ impl ApiClient {
     /// certificates.
     pub fn new(settings: ApiSettings, clock: Clock) -> Result<Self, Failure> {
         let ApiSettings { name, url, key, wire, models, timeout } = settings;
-        let base = base(&url).map_err(|problem| format!("backend {name}: `url`: {problem}"))?;
-        let headers = headers(wire, key.as_ref()).map_err(|problem| format!("backend {name}: {problem}"))?;
+        let named = || Failure::new(format!("backend {name}"));
+        let base = base(&url).map_err(|problem| Failure::new(format!("backend {name}: `url`")).caused_by(problem))?;
+        let headers = headers(wire, key.as_ref()).map_err(|problem| named().caused_by(problem))?;
         let client = client_of_model(&base)
             .default_headers(headers)
             .build()
-            .map_err(|error| format!("backend {name}: {}", error_chain(&error.without_url())))?;
+            .map_err(|error| named().caused_by(error.without_url()))?;
         let host = base.host_str().unwrap_or_default().to_owned();
         let (calls, list) = addresses(&base, wire);
         // A query may contain a key as well.

@@ -145,7 +145,7 @@ impl Channel {
     /// # Errors
     /// The address is invalid, or the system's TLS roots cannot be used. The message contains no secrets.
     pub fn new(settings: ChannelSettings, outbound: OutboundFilter) -> Result<Self, Failure> {
-        let url = Url::parse(settings.url.expose_secret()).map_err(|error| error.to_string())?;
+        let url = Url::parse(settings.url.expose_secret()).map_err(Failure::of)?;
         let client = client()
             .connect_timeout(CONNECT_TIMEOUT)
             .dns_resolver(Arc::new(Resolver { allow_private: settings.allow_private, hint: PRIVATE_HINT }))
@@ -154,7 +154,7 @@ impl Channel {
             // Without pooling, the address is checked for every message.
             .pool_max_idle_per_host(0)
             .build()
-            .map_err(|error| error_chain(&error.without_url()))?;
+            .map_err(|error| Failure::of(error.without_url()))?;
         let service = settings.kind.definition();
         let place = match service.transport {
             NoticeTransport::SlackMessage => settings.room.clone().ok_or("no `room` is set")?,
@@ -223,10 +223,8 @@ impl Channel {
     /// A sentence, if the channel has no such address.
     pub async fn addresses(&self) -> Result<Vec<IpAddr>, Failure> {
         match self.url.host() {
-            Some(Host::Domain(name)) => {
-                resolve(name, self.allow_private, PRIVATE_HINT).await.map_err(|error| Failure::new(error.to_string()))
-            }
-            _ => self.literal().map(|address| vec![address]).map_err(|refused| Failure::new(refused.to_string())),
+            Some(Host::Domain(name)) => resolve(name, self.allow_private, PRIVATE_HINT).await.map_err(Failure::of),
+            _ => self.literal().map(|address| vec![address]).map_err(Failure::of),
         }
     }
 

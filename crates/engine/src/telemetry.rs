@@ -7,6 +7,7 @@ mod traces;
 use std::io::IsTerminal;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
@@ -25,11 +26,11 @@ pub const FORMAT_VARIABLE: &str = "RALPH_LOG_FORMAT";
 const FILTER_DEFAULT: &str = "warn,ralph=info";
 
 /// Reason why logging could not start.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     /// The filter is invalid.
     #[error("environment variable {FILTER_VARIABLE}: not a filter such as `info` or `ralph=debug`: {0}")]
-    Filter(String),
+    Filter(#[source] ParseError),
     /// The format is invalid.
     #[error("environment variable {FORMAT_VARIABLE}: must be `text` or `json`")]
     Format,
@@ -144,7 +145,7 @@ fn is_color(text: &str) -> bool {
 /// Returns the filter and the format. `defaults` has the default filter, and whether the default format is text.
 fn settings(env: &Env, defaults: (&str, bool)) -> Result<(EnvFilter, Format), TelemetryError> {
     let filter = env.get(FILTER_VARIABLE).filter(|text| !text.is_empty()).unwrap_or(defaults.0);
-    let filter = EnvFilter::builder().parse(filter).map_err(|error| TelemetryError::Filter(error.to_string()))?;
+    let filter = EnvFilter::builder().parse(filter).map_err(TelemetryError::Filter)?;
     let format = match env.get(FORMAT_VARIABLE) {
         Some("text") => Format::Text,
         Some("json") => Format::Json,
@@ -157,6 +158,8 @@ fn settings(env: &Env, defaults: (&str, bool)) -> Result<(EnvFilter, Format), Te
 
 #[cfg(test)]
 mod tests {
+    use ralph_types::failure::Failure;
+
     use super::*;
 
     #[test]
@@ -168,10 +171,15 @@ mod tests {
             (vec![(FORMAT_VARIABLE, "text"), (FILTER_VARIABLE, "debug")], false, Ok(Format::Text)),
             (vec![(FORMAT_VARIABLE, "xml")], false, Err(TelemetryError::Format)),
         ] {
-            assert_eq!(settings(&Env::of(variables), (FILTER_DEFAULT, terminal)).map(|(_, format)| format), format);
+            let found = settings(&Env::of(variables), (FILTER_DEFAULT, terminal)).map(|(_, format)| format);
+            assert_eq!(found.map_err(|error| error.to_string()), format.map_err(|error| error.to_string()));
         }
         let wrong = settings(&Env::of([(FILTER_VARIABLE, "a=b=c")]), (FILTER_DEFAULT, true));
         assert!(matches!(wrong, Err(TelemetryError::Filter(_))));
+        let wrong = wrong.expect_err("a wrong filter");
+        assert!(std::error::Error::source(&wrong).is_some_and(|cause| cause.is::<ParseError>()), "{wrong:?}");
+        let start = "environment variable RALPH_LOG: not a filter such as `info` or `ralph=debug`: ";
+        assert_eq!(format!("{:#}", Failure::of(wrong)), format!("{start}invalid filter directive"));
     }
 
     #[test]

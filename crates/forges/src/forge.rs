@@ -31,6 +31,7 @@ pub use capabilities::*;
 pub use commit_status::*;
 
 use async_trait::async_trait;
+use ralph_types::failure::Failure;
 use secrecy::SecretString;
 
 use crate::domain::loops::CommentedLines;
@@ -70,8 +71,11 @@ pub struct ForgeError {
     pub kind: ForgeErrorKind,
     /// Operation and its object ("create a comment on acme/app#7").
     pub what: String,
-    /// Response of the forge, or the cause; contains no secret.
+    /// Response of the forge, or the text of the cause; contains no secret.
     pub detail: String,
+    /// Cause of a request without a response.
+    #[source]
+    pub cause: Option<Failure>,
 }
 
 /// Result of a call to a forge.

@@ -40,6 +40,7 @@ pub use dialog::Dialog;
 pub use disk::free_space;
 pub use egress_proxy::{EgressSettings, RefusedHosts, sandbox_exec};
 pub use memory::unmap_startup_pages;
+use ralph_types::failure::Failure;
 pub use running::run;
 use sandbox::Network;
 pub use sandbox::{Sandbox, SandboxUser, attempts, confined_exec};
@@ -239,8 +240,12 @@ pub enum ProcessError {
     #[error("the input of {program:?} could not be prepared ({what}): {source}")]
     Input { program: PathBuf, what: &'static str, source: std::io::Error },
     /// bubblewrap is missing or could not build the sandbox.
-    #[error("the sandbox for {program:?} could not be built: {reason}")]
-    Sandbox { program: PathBuf, reason: String },
+    #[error("the sandbox for {program:?} could not be built: {reason:#}")]
+    Sandbox {
+        program: PathBuf,
+        #[source]
+        reason: Failure,
+    },
     /// Waiting for the child failed.
     #[error("{program:?} was started, but waiting for it failed: {source}; it was killed")]
     Wait { program: PathBuf, source: std::io::Error },

@@ -44,10 +44,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
+use ralph_types::failure::Failure;
 use tokio_util::sync::CancellationToken;
 
 pub use copy::{CopiedTable, copy_database};
 use schema::SchemaLock;
+pub use sql::SqliteError;
 use sql::checkpointer::Checkpointer;
 pub use sql::postgres::PgSettings;
 pub use sql::sqlite::backup_file;
@@ -83,7 +85,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/0017_hosts.sql"),
 ];
 
-/// Error of the store.
+/// Error of the store. `Display` prints the causes of a detail, because the sentence ends with the remedy.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     /// The disk is full; the write changed nothing.
@@ -96,16 +98,27 @@ pub enum StoreError {
     #[error("another process has taken over the lease on {name}")]
     Fenced { name: String },
     /// A row violates a unique constraint.
-    #[error("the row already exists: {detail}")]
-    Duplicate { detail: String },
+    #[error("the row already exists: {detail:#}")]
+    Duplicate {
+        #[source]
+        detail: Failure,
+    },
     /// The database is damaged or unreachable; the process must stop.
     #[error(
-        "the database {path} failed: {detail}; stop the service, check the disk, and restore a backup if necessary"
+        "the database {path} failed: {detail:#}; stop the service, check the disk, and restore a backup if necessary"
     )]
-    Failed { path: PathBuf, detail: String },
+    Failed {
+        path: PathBuf,
+        #[source]
+        detail: Failure,
+    },
     /// The address, the user, its rights, or the database's content do not fit; the service changed nothing.
-    #[error("the database {path} cannot be used: {detail}")]
-    Unusable { path: PathBuf, detail: String },
+    #[error("the database {path} cannot be used: {detail:#}")]
+    Unusable {
+        path: PathBuf,
+        #[source]
+        detail: Failure,
+    },
     /// The server's database has no tables yet.
     #[error("the database {path} has no tables of ralph-bot yet; `ralph-bot serve` creates them")]
     NotCreated { path: PathBuf },
@@ -113,8 +126,11 @@ pub enum StoreError {
     #[error("the query took too long")]
     TooSlow,
     /// A statement or a stored value does not match this version.
-    #[error("the database contains a value that this version does not understand: {detail}")]
-    Bug { detail: String },
+    #[error("the database contains a value that this version does not understand: {detail:#}")]
+    Bug {
+        #[source]
+        detail: Failure,
+    },
 }
 
 impl From<rusqlite::Error> for StoreError {
@@ -129,11 +145,11 @@ impl From<rusqlite::Error> for StoreError {
             Some(Code::DatabaseBusy | Code::DatabaseLocked) => Self::Busy,
             Some(Code::OperationInterrupted) => Self::TooSlow,
             Some(Code::DiskFull) => Self::Full { path: PathBuf::new() },
-            Some(Code::ConstraintViolation) => Self::Duplicate { detail: error.to_string() },
+            Some(Code::ConstraintViolation) => Self::Duplicate { detail: Failure::of(SqliteError(error)) },
             Some(Code::SystemIoFailure | Code::DatabaseCorrupt | Code::NotADatabase | Code::ReadOnly) => {
-                Self::Failed { path: PathBuf::new(), detail: error.to_string() }
+                Self::Failed { path: PathBuf::new(), detail: Failure::of(SqliteError(error)) }
             }
-            _ => Self::Bug { detail: error.to_string() },
+            _ => Self::Bug { detail: Failure::of(SqliteError(error)) },
         }
     }
 }
@@ -153,33 +169,38 @@ impl From<std::io::Error> for StoreError {
     fn from(error: std::io::Error) -> Self {
         match error.kind() {
             std::io::ErrorKind::StorageFull => Self::Full { path: PathBuf::new() },
-            _ => failure(error.to_string()),
+            _ => failure(Failure::of(error)),
         }
     }
 }
 
 impl From<serde_json::Error> for StoreError {
     fn from(error: serde_json::Error) -> Self {
-        Self::Bug { detail: error.to_string() }
+        Self::Bug { detail: Failure::of(error) }
     }
 }
 
 /// Returns an error for the operator; [`with_path`] adds the database's address.
-fn failure(detail: impl Into<String>) -> StoreError {
+fn failure(detail: impl Into<Failure>) -> StoreError {
     StoreError::Failed { path: PathBuf::new(), detail: detail.into() }
 }
 
 /// Returns the error of a database that cannot be opened or created: a full disk, or an error for the operator.
 fn opening_failed<E: ToString + Into<StoreError>>(error: E) -> StoreError {
-    let detail = error.to_string();
+    let text = error.to_string();
     match error.into() {
         full @ StoreError::Full { .. } => full,
-        _ => failure(detail),
+        StoreError::Duplicate { detail } | StoreError::Failed { detail, .. } | StoreError::Bug { detail }
+            if detail.to_string() == text =>
+        {
+            failure(detail)
+        }
+        _ => failure(text),
     }
 }
 
 /// Returns an error about the address, the user or the content of a database; [`with_path`] adds its address.
-fn unusable(detail: impl Into<String>) -> StoreError {
+fn unusable(detail: impl Into<Failure>) -> StoreError {
     StoreError::Unusable { path: PathBuf::new(), detail: detail.into() }
 }
 
@@ -316,7 +337,7 @@ impl Store {
         if let DatabaseAddress::File(path) = &address
             && !path.is_file()
         {
-            let detail = "the file does not exist; `ralph-bot serve` creates it".to_owned();
+            let detail = "the file does not exist; `ralph-bot serve` creates it".into();
             return Err(StoreError::Failed { path: path.clone(), detail });
         }
         Self::start(address, Mode::Beside, SCHEMA_PATIENCE)
@@ -333,7 +354,7 @@ impl Store {
 
     fn start(source: DatabaseAddress, mode: Mode, patience: Duration) -> StoreResult<Self> {
         let path = source.shown();
-        let failed = |detail: String| StoreError::Failed { path: path.clone(), detail };
+        let failed = |detail: Failure| StoreError::Failed { path: path.clone(), detail };
         let opened = match &source {
             DatabaseAddress::File(_) => source.open(mode, patience),
             // The caller may be a task, in which connecting must not block.
@@ -357,7 +378,7 @@ impl Store {
             std::thread::Builder::new()
                 .name("store-writer".into())
                 .spawn(move || write_loop(connection, &jobs, &path, &broken, checkpointer, mode))
-                .map_err(|e| failed(format!("the writer thread could not be started: {e}")))?
+                .map_err(|error| failed(Failure::new("the writer thread could not be started").caused_by(error)))?
         };
         Ok(Self {
             inner: Arc::new(StoreInner {
@@ -439,7 +460,7 @@ impl Store {
             }
             result
         });
-        done.await.unwrap_or_else(|e| Err(StoreError::Bug { detail: format!("a read ended early: {e}") }))
+        done.await.unwrap_or_else(|e| Err(StoreError::Bug { detail: Failure::new("a read ended early").caused_by(e) }))
     }
 
     /// Whether the database is a server, which several hosts can use.
@@ -480,11 +501,11 @@ impl Store {
     /// `Bug` on PostgreSQL, whose own programs make backups.
     pub async fn backup(&self, to: PathBuf) -> StoreResult<()> {
         let DatabaseAddress::File(path) = self.inner.source.clone() else {
-            let detail = "`pg_dump` makes backups of a database of PostgreSQL".to_owned();
+            let detail = "`pg_dump` makes backups of a database of PostgreSQL".into();
             return Err(StoreError::Bug { detail });
         };
         let done = tokio::task::spawn_blocking(move || backup_file(&path, &to));
-        done.await.unwrap_or_else(|e| Err(StoreError::Bug { detail: e.to_string() }))
+        done.await.unwrap_or_else(|error| Err(StoreError::Bug { detail: Failure::of(error) }))
     }
 
     /// Finishes queued writes, marks the clean stop, and closes the database. Rejects further writes.

@@ -109,7 +109,7 @@ async fn ask_command(
     let keys = keys(name, backend, &built.hidden_keys());
     let said = match built.probe().await {
         Ok(said) => said,
-        Err(why) => return (vec![CheckFinding::fail(title(name), why.to_string(), install)], None),
+        Err(why) => return (vec![CheckFinding::fail(title(name), format!("{why:#}"), install)], None),
     };
     let Some(known) = known else {
         let finding = CheckFinding::ok(title(name), "program found; not tested further");

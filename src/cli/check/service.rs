@@ -102,14 +102,14 @@ async fn check_channel(channel: &ChannelConfig) -> CheckFinding {
                     let said = said.map(|said| format!(", {said}")).unwrap_or_default();
                     CheckFinding::ok(name, format!("{place}{said}, levels {levels}; nothing was sent"))
                 }
-                Ok(Err(why)) => CheckFinding::fail(name, format!("{place}: {why}"), fix),
+                Ok(Err(why)) => CheckFinding::fail(name, format!("{place}: {why:#}"), fix),
                 Err(_) => {
                     let why = format!("{place}: no answer within {} s", ANSWER_TIMEOUT.as_secs());
                     CheckFinding::fail(name, why, fix)
                 }
             }
         }
-        Ok(Err(why)) => CheckFinding::fail(name, format!("{host}: {why}"), fix),
+        Ok(Err(why)) => CheckFinding::fail(name, format!("{host}: {why:#}"), fix),
         Err(_) => {
             CheckFinding::fail(name, format!("{host} did not resolve within {} s", ANSWER_TIMEOUT.as_secs()), fix)
         }
@@ -177,7 +177,9 @@ async fn ask_forge(config: &Config, forge: &ForgeConfig, store: Option<&Store>) 
     let rates = RateSettings { attempts: 1, ..RateSettings::default() };
     let adapter = match app::connect(forge, rates, &Clock::System) {
         Ok(adapter) => adapter,
-        Err(error) => return vec![CheckFinding::fail(name, format!("{error:#}"), "fix its entry in `forges`")],
+        Err(error) => {
+            return vec![CheckFinding::fail(name, format!("{:#}", Failure::of(error)), "fix its entry in `forges`")];
+        }
     };
     let facts = match adapter.server_info().await {
         Ok(facts) => facts,
@@ -334,7 +336,7 @@ fn limits(enforced: Result<(), Failure>) -> CheckFinding {
         Ok(()) => "memory and processes enforced by a control group, disk space measured".to_owned(),
         Err(reason) => format!(
             "processes and the size of files enforced by the kernel; memory, processes and disk space measured twice a \
-             second, because {reason}"
+             second, because {reason:#}"
         ),
     };
     let of_user = if rustix::process::geteuid().is_root() {
@@ -405,13 +407,13 @@ fn sandbox(found: &SandboxProbe, required: SandboxRequired) -> Vec<CheckFinding>
             (vec![CheckFinding::fail(NAME, why(), fix)], &found.escapes)
         }
         (_, Err(why), _) => {
-            (vec![CheckFinding::fail(NAME, why.to_string(), format!("do that, or {NO_SANDBOX}"))], &found.escapes)
+            (vec![CheckFinding::fail(NAME, format!("{why:#}"), format!("do that, or {NO_SANDBOX}"))], &found.escapes)
         }
     };
     let without = match &found.landlock {
         Some(Err(why)) => {
             let fix = "it is needed only where bubblewrap does not work";
-            Some(CheckFinding::warn("sandbox of tier B", why.to_string(), fix))
+            Some(CheckFinding::warn("sandbox of tier B", format!("{why:#}"), fix))
         }
         _ => None,
     };

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use ralph_types::failure::Failure;
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
@@ -28,7 +29,7 @@ fn backend(args: &InitArgs) -> Result<String, CliError> {
     let backend = args.backend.clone().unwrap_or_else(|| "claude".to_owned());
     match presets::is_known(&backend) {
         true => Ok(backend),
-        false => Err(CliError::Usage(format!(
+        false => Err(CliError::usage(format!(
             "there is no backend `{backend}`; choose one of {}",
             presets::names().join(", ")
         ))),
@@ -39,7 +40,7 @@ fn backend(args: &InitArgs) -> Result<String, CliError> {
 /// and the installation.
 pub(super) fn create_app(args: &InitArgs, global: &Global, place: OperatorFileLocation) -> CliResult {
     if args.forge == Some(ForgeChoice::Gitea) {
-        return Err(CliError::Usage("only GitHub has Apps; use --token-file for Gitea and Forgejo".into()));
+        return Err(CliError::usage("only GitHub has Apps; use --token-file for Gitea and Forgejo"));
     }
     let request = AppRequest {
         name: args.name.clone().unwrap_or_else(|| "github".to_owned()),
@@ -56,11 +57,12 @@ pub(super) fn create_app(args: &InitArgs, global: &Global, place: OperatorFileLo
             return installed(global, &place, created, &mut signals).await;
         }
         // Problems are reported before a page is opened.
-        let nowhere = Url::parse("http://127.0.0.1/").map_err(|error| CliError::Failed(error.to_string()))?;
+        let nowhere = Url::parse("http://127.0.0.1/").map_err(|error| CliError::failed(Failure::of(error)))?;
         request.clone().start(&place, nowhere, None).map_err(CliError::usage)?;
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let server = SetupServer::start(place.clone(), SetupMode::CreateApp(request), listen, Clock::System).await;
-        let server = server.map_err(|error| CliError::Failed(format!("cannot listen on 127.0.0.1: {error}")))?;
+        let server =
+            server.map_err(|error| CliError::failed(Failure::new("cannot listen on 127.0.0.1").caused_by(error)))?;
         let (link, port) = (server.link(), server.address.port());
         if global.json {
             print(&format!("{}\n", serde_json::json!({ "open": link.expose_secret() })))?;
@@ -105,8 +107,7 @@ async fn installed(
         ))?;
     }
     let config = place.config()?;
-    let forge =
-        config.forge(&created.name).ok_or_else(|| CliError::Failed("the configured forge no longer exists".into()))?;
+    let forge = config.forge(&created.name).ok_or_else(|| CliError::failed("the configured forge no longer exists"))?;
     let waiting = async {
         let mut told = None;
         loop {
@@ -154,23 +155,24 @@ pub(super) fn set_up(args: &InitArgs, global: &Global, place: &OperatorFileLocat
 
 fn request(args: &InitArgs, place: &OperatorFileLocation) -> Result<BotTokenRequest, CliError> {
     if args.forge == Some(ForgeChoice::Github) {
-        return Err(CliError::Usage("use --create-app for GitHub, or --token-env".into()));
+        return Err(CliError::usage("use --create-app for GitHub, or --token-env"));
     }
-    let url =
-        args.url.clone().ok_or_else(|| CliError::Usage("--url is missing; give the address of the server".into()))?;
+    let url = args.url.clone().ok_or_else(|| CliError::usage("--url is missing; give the address of the server"))?;
     let name = args.name.clone().unwrap_or_else(|| "gitea".to_owned());
     let token = match &args.token_file {
         Some(file) if file == "-" => TokenSource::Given(from_standard_input()?),
         Some(file) => {
-            let path = std::path::absolute(file).map_err(|error| CliError::Usage(format!("{file}: {error}")))?;
-            let text = std::fs::read_to_string(&path).map_err(|error| CliError::Usage(format!("{file}: {error}")))?;
+            let path =
+                std::path::absolute(file).map_err(|error| CliError::usage(Failure::new(file).caused_by(error)))?;
+            let text =
+                std::fs::read_to_string(&path).map_err(|error| CliError::usage(Failure::new(file).caused_by(error)))?;
             TokenSource::File(path.display().to_string(), SecretString::from(text.trim()))
         }
         None => {
             let usual = format!("RALPH_{}_TOKEN", name.to_uppercase().replace('-', "_"));
             let variable = args.token_env.clone().unwrap_or(usual);
             let token = place.env.get(&variable).filter(|token| !token.trim().is_empty()).ok_or_else(|| {
-                CliError::Usage(format!("no token: set the environment variable {variable}, or give --token-file FILE (`-` reads standard input)"))
+                CliError::usage(format!("no token: set the environment variable {variable}, or give --token-file FILE (`-` reads standard input)"))
             })?;
             TokenSource::Variable(variable, SecretString::from(token))
         }
@@ -179,13 +181,13 @@ fn request(args: &InitArgs, place: &OperatorFileLocation) -> Result<BotTokenRequ
 }
 
 fn from_standard_input() -> Result<SecretString, CliError> {
-    let failed = |error: &dyn std::fmt::Display| CliError::Failed(format!("could not read the token: {error}"));
+    let failed = |error: std::io::Error| CliError::failed(Failure::new("could not read the token").caused_by(error));
     if std::io::stdin().is_terminal() {
         let asked = dialoguer::Password::new().with_prompt("Token of the bot's account").interact();
-        return asked.map(SecretString::from).map_err(|error| failed(&error));
+        return asked.map(SecretString::from).map_err(|dialoguer::Error::IO(error)| failed(error));
     }
     let mut text = String::new();
-    std::io::stdin().take(MAX_TOKEN).read_to_string(&mut text).map_err(|error| failed(&error))?;
+    std::io::stdin().take(MAX_TOKEN).read_to_string(&mut text).map_err(failed)?;
     Ok(SecretString::from(text.trim()))
 }
 

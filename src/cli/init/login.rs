@@ -1,5 +1,7 @@
 //! Creates the OAuth client with which people log in to the dashboard.
 
+use ralph_types::failure::Failure;
+
 use crate::app;
 use crate::cli::CliError;
 use crate::clock::Clock;
@@ -15,19 +17,20 @@ use crate::forge::http::RateSettings;
 pub(super) async fn create(config: &Config, forge: &ForgeConfig) -> Result<Vec<String>, CliError> {
     let Some(public) = &config.server.public_url else {
         let message = "a login needs a callback address for the forge; set `server.public_url` in the configuration";
-        return Err(CliError::Usage(message.into()));
+        return Err(CliError::usage(message));
     };
-    let failed = |what: &dyn std::fmt::Display| CliError::Failed(what.to_string());
-    let redirect = public.join(&format!("/login/callback/{}", forge.name)).map_err(|error| failed(&error))?;
-    let adapter =
-        app::connect(forge, RateSettings::default(), &Clock::System).map_err(|error| failed(&format!("{error:#}")))?;
+    let redirect = public
+        .join(&format!("/login/callback/{}", forge.name))
+        .map_err(|error| CliError::failed(Failure::of(error)))?;
+    let adapter = app::connect(forge, RateSettings::default(), &Clock::System)
+        .map_err(|error| CliError::failed(Failure::of(error)))?;
     let Some(login) = adapter.login() else {
-        return Err(failed(&format!("forge {} supports no logins", forge.name)));
+        return Err(CliError::failed(format!("forge {} supports no logins", forge.name)));
     };
     let name = crate::setup::login_client_name(public);
     let made = login.create_login_client(&name, &redirect).await.map_err(|error| {
-        failed(&format!(
-            "{error}; the token needs the scope `write:user`, or create the application by hand, see docs/guides/dashboard.md"
+        CliError::failed(Failure::of(error).with_hint(
+            "the token needs the scope `write:user`, or create the application by hand, see docs/guides/dashboard.md",
         ))
     })?;
     let Some(client) = made else { return Ok(steps_on_github(forge, redirect.as_str())) };

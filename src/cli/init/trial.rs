@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use ralph_types::failure::Failure;
+
 use super::super::serve::{INTERRUPTED, Signals};
 use super::{InitArgs, chosen};
 use crate::cli::{CliError, CliResult, Global, block_on, one_line, print};
@@ -23,7 +25,8 @@ pub(super) fn run(args: &InitArgs, global: &Global, place: &OperatorFileLocation
                     return Ok(ExitCode::from(INTERRUPTED));
                 }
             };
-            let outcome = outcome.map_err(|error| CliError::Failed(format!("the trial failed: {error:#}")))?;
+            let outcome =
+                outcome.map_err(|error| CliError::failed(Failure::new("the trial failed").caused_by(error)))?;
             if global.json {
                 print(&format!("{}\n", serde_json::json!({ "trial": outcome })))?;
             } else {
@@ -31,7 +34,7 @@ pub(super) fn run(args: &InitArgs, global: &Global, place: &OperatorFileLocation
             }
         }
         if args.clean_up {
-            let lines = clean_up(place).await.map_err(|error| CliError::Failed(format!("{error:#}")))?;
+            let lines = clean_up(place).await.map_err(|error| CliError::failed(Failure::of(error)))?;
             if lines.is_empty() {
                 tell(global.json, "event", "There is nothing of a trial to remove.");
             }

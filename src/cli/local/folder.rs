@@ -5,6 +5,8 @@ use std::fs::{DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use ralph_types::failure::Failure;
+
 use crate::cli::CliError;
 use crate::config::Env;
 use crate::domain::model::ids::RepoRef;
@@ -68,7 +70,9 @@ impl FolderChoice {
                 Ok(None) if self.given.is_some() => return Err(in_use(&folder)),
                 Ok(None) => {}
                 Err(error) if self.given.is_some() => {
-                    return Err(CliError::Failed(format!("could not use --data {}: {error}", folder.display())));
+                    return Err(CliError::failed(
+                        Failure::new(format!("could not use --data {}", folder.display())).caused_by(error),
+                    ));
                 }
                 Err(error) => {
                     tracing::warn!(folder = %folder.display(), %error, "cannot be created; the data of this run is not kept");
@@ -76,7 +80,8 @@ impl FolderChoice {
                 }
             }
         }
-        temporary().map_err(|error| CliError::Failed(format!("could not create a temporary folder: {error}")))
+        temporary()
+            .map_err(|error| CliError::failed(Failure::new("could not create a temporary folder").caused_by(error)))
     }
 
     fn candidates(&self) -> impl Iterator<Item = PathBuf> {
@@ -96,13 +101,14 @@ impl FolderChoice {
 /// Another run uses the folder.
 pub(super) fn claim_of(database: &Path) -> Result<DataFolder, CliError> {
     let folder = database.parent().unwrap_or(Path::new("."));
-    let claimed =
-        lock(folder).map_err(|error| CliError::Failed(format!("could not use {}: {error}", folder.display())));
+    let claimed = lock(folder).map_err(|error| {
+        CliError::failed(Failure::new(format!("could not use {}", folder.display())).caused_by(error))
+    });
     claimed?.ok_or_else(|| in_use(folder))
 }
 
 fn in_use(folder: &Path) -> CliError {
-    CliError::Usage(format!("another `ralph-bot local` uses the data folder {}; wait for its end", folder.display()))
+    CliError::usage(format!("another `ralph-bot local` uses the data folder {}; wait for its end", folder.display()))
 }
 
 /// Creates and locks a folder; `None` if another process holds the lock.

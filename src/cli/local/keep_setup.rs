@@ -3,6 +3,8 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use ralph_types::failure::Failure;
+
 use crate::cli::{CliError, print};
 use crate::config::repository::REPOSITORY_FILES;
 use crate::domain::checks::dependencies::setup_line;
@@ -22,13 +24,16 @@ pub(super) fn ask(ended: &Loop, repo: &Path, data: &Path) -> Result<(), CliError
     }
     let question = format!("Add `{line}` to {}, so that it holds for everybody?", file.display());
     let agreed = dialoguer::Confirm::new().with_prompt(question).interact();
-    let agreed = agreed.map_err(|error| CliError::Failed(format!("could not read the answer: {error}")))?;
+    let agreed =
+        agreed.map_err(|error| CliError::failed(Failure::new("could not read the answer").caused_by(error)))?;
     // The question is repeated if this fails.
     let _ = std::fs::write(data.join(ASKED), "");
     if !agreed {
         return Ok(());
     }
-    add(&file, &line).map_err(|error| CliError::Failed(format!("could not write {}: {error}", file.display())))?;
+    add(&file, &line).map_err(|error| {
+        CliError::failed(Failure::new(format!("could not write {}", file.display())).caused_by(error))
+    })?;
     print(&format!("{} was changed; commit it.\n", file.display())).map(drop)
 }
 

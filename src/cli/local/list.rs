@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use ralph_types::failure::Failure;
+
 use super::folder::FolderChoice;
 use super::session::loops_of;
 use crate::cli::{CliError, CliResult, moment, one_line, print, table};
@@ -33,7 +35,7 @@ async fn stored(choice: &FolderChoice, forge: &Local) -> Vec<StoredLoop> {
 }
 
 async fn read(database: &Path, forge: &Local) -> Result<Vec<Loop>, CliError> {
-    let store = Store::attach(database).map_err(|error| CliError::Failed(error.to_string()))?;
+    let store = Store::attach(database).map_err(|error| CliError::failed(Failure::of(error)))?;
     let loops = loops_of(&store, forge).await;
     store.close().await;
     loops
@@ -88,6 +90,6 @@ pub(super) async fn find(choice: &FolderChoice, forge: &Local, id: Option<&str>)
     let one = found.find(|one| id.map_or_else(|| unfinished(&one.known), |id| one.known.id.as_str() == id));
     one.ok_or_else(|| {
         let what = id.map_or_else(|| "no loop that is not done".to_owned(), |id| format!("no loop {}", one_line(id)));
-        CliError::Usage(format!("there is {what}; `ralph-bot local --list` shows the loops of the repository"))
+        CliError::usage(format!("there is {what}; `ralph-bot local --list` shows the loops of the repository"))
     })
 }

@@ -3,6 +3,8 @@
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
+use ralph_types::failure::Failure;
+
 use super::folder::state_folder;
 use crate::agent::presets;
 use crate::cli::{CliError, print};
@@ -58,31 +60,31 @@ fn consent(name: &str, env: &Env) -> Option<PathBuf> {
 pub(super) fn take_over(name: &str, yes: bool, env: &Env) -> Result<(), CliError> {
     let names = presets::names().join(", ");
     let found = found(name, env)
-        .ok_or_else(|| CliError::Usage(format!("there is no preset `{name}`; choose one of {names}")))?;
+        .ok_or_else(|| CliError::usage(format!("there is no preset `{name}`; choose one of {names}")))?;
     let file = match found {
         FoundLogin::Variable(variable) => {
             return print(&format!("{variable} is set, and `ralph-bot local --backend {name}` passes it on.\n"))
                 .map(drop);
         }
-        FoundLogin::None(advice) => return Err(CliError::Usage(format!("no login for {name} was found; {advice}"))),
+        FoundLogin::None(advice) => return Err(CliError::usage(format!("no login for {name} was found; {advice}"))),
         FoundLogin::File(file) => file,
     };
     if !yes && !std::io::stdin().is_terminal() {
-        return Err(CliError::Usage("standard input is not a terminal; add --yes to consent".into()));
+        return Err(CliError::usage("standard input is not a terminal; add --yes to consent"));
     }
     let agreed = yes
         || dialoguer::Confirm::new()
             .with_prompt(question(name, &file))
             .interact()
-            .map_err(|error| CliError::Failed(format!("could not read the answer: {error}")))?;
+            .map_err(|error| CliError::failed(Failure::new("could not read the answer").caused_by(error)))?;
     if !agreed {
         return print("Nothing was changed.\n").map(drop);
     }
-    let consent = consent(name, env).ok_or_else(|| CliError::Failed("there is no home folder".into()))?;
+    let consent = consent(name, env).ok_or_else(|| CliError::failed("there is no home folder"))?;
     let stored = consent.parent().map_or(Ok(()), std::fs::create_dir_all);
-    stored
-        .and_then(|()| std::fs::write(&consent, file.display().to_string()))
-        .map_err(|error| CliError::Failed(format!("could not write {}: {error}", consent.display())))?;
+    stored.and_then(|()| std::fs::write(&consent, file.display().to_string())).map_err(|error| {
+        CliError::failed(Failure::new(format!("could not write {}", consent.display())).caused_by(error))
+    })?;
     print(&format!(
         "`ralph-bot local --backend {name}` uses {} from now on; delete {} to undo this. In a configuration file, write\n\
          backends: {{ {name}: {{ login_file: {} }} }}\n",

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ralph_types::failure::Failure;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
@@ -55,7 +56,7 @@ pub(super) struct LocalSession<'a> {
 pub(super) async fn loops_of(store: &Store, forge: &Local) -> Result<Vec<Loop>, CliError> {
     let id = forge.repo().id;
     let all = store.read(|c| loops::list(c, false, MOST_LOOPS)).await;
-    let all = all.map_err(|error| CliError::Failed(format!("could not read the loops: {error}")))?;
+    let all = all.map_err(|error| CliError::failed(Failure::new("could not read the loops").caused_by(error)))?;
     Ok(all.into_iter().filter(|known| known.issue.repo.id == id).collect())
 }
 
@@ -76,7 +77,7 @@ impl IdleEngine {
     pub(super) async fn build(config: &Config, env: &Env, forge: &Arc<Local>) -> Result<Self, CliError> {
         let options = Options { listen: false, extra_forges: vec![forge.clone()], ..Options::of(config) };
         let engine = app::build(config, env, &options).await;
-        let engine = engine.map_err(|error| CliError::Failed(format!("could not start: {error:#}")))?;
+        let engine = engine.map_err(|error| CliError::failed(Failure::new("could not start").caused_by(error)))?;
         let known = restored(&engine.store, forge).await?;
         Ok(Self { engine, options, known })
     }
@@ -89,7 +90,7 @@ impl IdleEngine {
         wanted: &[LoopId],
         (data, invocation, json): (&'a Path, Invocation, bool),
     ) -> Result<LocalSession<'a>, CliError> {
-        let failed = |error: &dyn std::fmt::Display| CliError::Failed(format!("could not start: {error:#}"));
+        let failed = |error| CliError::failed(Failure::new("could not start").caused_by(error));
         let Self { engine, options, .. } = self;
         let (user, now, wanted) = (forge.user(), engine.clock.now(), wanted.to_vec());
         let paused = engine.store.write(move |c| -> StoreResult<()> {
@@ -103,11 +104,12 @@ impl IdleEngine {
             }
             Ok(())
         });
-        paused.await.map_err(|error| failed(&error))?;
-        while engine.executor.loop_step().await.map_err(|error| failed(&error))? {}
+        paused.await.map_err(failed)?;
+        while engine.executor.loop_step().await.map_err(failed)? {}
         // An earlier run may have opened a pull request that its loop has learnt of only now.
         restored(&engine.store, &forge).await?;
-        let app = Application::run(engine, config, &options).await.map_err(|error| failed(&error))?;
+        let app = Application::run(engine, config, &options).await;
+        let app = app.map_err(|error| CliError::failed(Failure::new("could not start").caused_by(error)))?;
         let policy = config.policy(&forge.repo().forge);
         Ok(LocalSession { app, forge, policy, data, invocation, json })
     }
@@ -159,13 +161,16 @@ pub(super) fn resuming(current: &Loop, options: RunOptions, guidance: &str) -> L
 impl LocalSession<'_> {
     /// Starts a loop.
     pub(super) async fn begin(&self, title: &str, body: &str, options: RunOptions) -> Result<LoopId, CliError> {
-        let failed = |error: &dyn std::fmt::Display| CliError::Failed(format!("could not start the loop: {error}"));
+        let failed = || Failure::new("could not start the loop");
         let store = &self.app.engine.store;
         let numbers =
             |known: &Loop| known.pull.opened.as_ref().map_or(Number(0), |pull| pull.number).max(known.issue.issue);
         let above = loops_of(store, &self.forge).await?.iter().map(numbers).max().unwrap_or(Number(0));
-        let issue =
-            self.forge.add_task(title, body, &self.policy.branch_prefix, above).await.map_err(|e| failed(&e))?;
+        let issue = self
+            .forge
+            .add_task(title, body, &self.policy.branch_prefix, above)
+            .await
+            .map_err(|error| CliError::failed(failed().caused_by(error)))?;
         let random = (uuid::Uuid::now_v7().as_u128() & u128::from(u32::MAX)) as u32;
         let id = LoopId::from_parts(issue.number, random);
         let start = LoopStart {
@@ -184,8 +189,9 @@ impl LocalSession<'_> {
         };
         let (now, origin) = (self.app.engine.clock.now(), format!("local/{id}"));
         let begun = store.write(move |c| loops::begin(c, start, &origin, now));
-        if !begun.await.map_err(|e| failed(&e))? {
-            return Err(failed(&"its issue number is already used; choose another --data"));
+        if !begun.await.map_err(|error| CliError::failed(failed().caused_by(error)))? {
+            let problem = failed().with_detail("its issue number is already used");
+            return Err(CliError::failed(problem.with_hint("choose another --data")));
         }
         self.app.engine.context.wake.loop_stepped();
         Ok(id)
@@ -200,7 +206,7 @@ impl LocalSession<'_> {
         if matches!(current.state, LoopState::Queued | LoopState::Running) && guidance.trim().is_empty() {
             return Ok(());
         }
-        let refused = |why: String| Err(CliError::Usage(format!("{} cannot be resumed: {why}", current.id)));
+        let refused = |why: String| Err(CliError::usage(format!("{} cannot be resumed: {why}", current.id)));
         if current.state == LoopState::Review && guidance.trim().is_empty() {
             return refused("it is done; add `--guide TEXT` to ask for more".into());
         }
@@ -223,7 +229,7 @@ impl LocalSession<'_> {
     pub(super) async fn accept_tests(&self, id: &LoopId) -> Result<(), CliError> {
         let current = &self.read(id).await?;
         if current.open_findings().is_empty() {
-            return Err(CliError::Usage(format!("{id} has no changes to tests that wait to be accepted")));
+            return Err(CliError::usage(format!("{id} has no changes to tests that wait to be accepted")));
         }
         self.send(current, "accept-tests", LoopCommand::AcceptTests(command::AcceptTests { paths: Vec::new() }))
             .await?;
@@ -236,7 +242,9 @@ impl LocalSession<'_> {
         let (id, origin) = (current.id.clone(), format!("local/{}/{name}/{}", current.id, current.version));
         let now = self.app.engine.clock.now();
         let stored = self.app.engine.store.write(move |c| loops::enqueue_input(c, &id, &origin, &input, now)).await;
-        stored.map_err(|error| CliError::Failed(format!("could not store a command for {}: {error}", current.id)))?;
+        stored.map_err(|error| {
+            CliError::failed(Failure::new(format!("could not store a command for {}", current.id)).caused_by(error))
+        })?;
         self.app.engine.context.wake.loop_stepped();
         Ok(())
     }
@@ -245,8 +253,8 @@ impl LocalSession<'_> {
     pub(super) async fn read(&self, id: &LoopId) -> Result<Loop, CliError> {
         let known = id.clone();
         let found = self.app.engine.store.read(move |c| loops::get(c, &known)).await;
-        let found = found.map_err(|error| CliError::Failed(error.to_string()))?;
-        found.ok_or_else(|| CliError::Failed(format!("loop {id} no longer exists")))
+        let found = found.map_err(|error| CliError::failed(Failure::of(error)))?;
+        found.ok_or_else(|| CliError::failed(format!("loop {id} no longer exists")))
     }
 
     /// Polls a loop until `wanted` is true, for at most a few seconds; returns its last state.
@@ -297,7 +305,7 @@ impl LocalSession<'_> {
                     return Ok(None);
                 }
                 () = self.app.stopped() => {
-                    return Err(CliError::Failed("stopped after a fatal error; set RALPH_LOG=info for details".into()));
+                    return Err(CliError::failed("stopped after a fatal error; set RALPH_LOG=info for details"));
                 }
             }
         }

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use ralph_types::failure::Failure;
 use reqwest::header::{ACCEPT, HeaderValue};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
@@ -50,12 +51,10 @@ impl RemoteLoops {
     /// The address is invalid, or the environment variable with the token is not set.
     pub fn new(server: &str, variable: Option<&str>, json: bool, env: &Env) -> Result<Self, CliError> {
         let url = Url::parse(server).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-        let url = url.ok_or_else(|| {
-            CliError::Usage("--server is not an address such as https://ralph.example.org".to_owned())
-        })?;
+        let url = url.ok_or_else(|| CliError::usage("--server is not an address such as https://ralph.example.org"))?;
         let variable = variable.unwrap_or(TOKEN_VARIABLE).to_owned();
         let token = env.get(&variable).map(str::trim).filter(|token| !token.is_empty()).ok_or_else(|| {
-            CliError::Usage(format!(
+            CliError::usage(format!(
                 "environment variable {} is not set; set it to a personal token of {url}, which the dashboard makes",
                 one_line(&variable)
             ))
@@ -113,7 +112,7 @@ impl RemoteLoops {
     async fn show(&self, args: &ShowLoopArgs) -> CliResult {
         if args.report {
             let why = "--report sums up all loops of the database; run it without --server on the service's machine";
-            return Err(CliError::Usage(why.to_owned()));
+            return Err(CliError::usage(why.to_owned()));
         }
         if let Some(iteration) = args.prompt {
             let number = iteration.to_string();
@@ -121,7 +120,7 @@ impl RemoteLoops {
             let turns = found.turns.unwrap_or_default();
             if turns.is_empty() {
                 let why = "is stored, or you may not see it; old prompts are deleted";
-                return Err(CliError::Failed(format!("no prompt of iteration {iteration} {why}")));
+                return Err(CliError::failed(format!("no prompt of iteration {iteration} {why}")));
             }
             let turns = turns.into_iter().map(|turn| session_turn(iteration, turn)).collect::<Result<Vec<_>, _>>()?;
             return print(&text::prompts(&turns, self.json)?);
@@ -138,7 +137,7 @@ impl RemoteLoops {
     async fn record(&self, id: &str) -> Result<LoopRecord, CliError> {
         let found: ApiAudit = self.get(&["loops", id, "audit"], &[]).await?;
         let version = found.version.clone();
-        record(found).map_err(|error| self.other_version(&version, &error))
+        record(found).map_err(|error| self.other_version(&version, error))
     }
 
     /// Sends a command to a loop and prints the answer.
@@ -177,7 +176,7 @@ impl RemoteLoops {
             while let Some(inner) = cause.source() {
                 cause = inner;
             }
-            CliError::Failed(format!(
+            CliError::failed(format!(
                 "cannot reach {server}: {cause}; check the address, and that the service runs there"
             ))
         })?;
@@ -186,36 +185,37 @@ impl RemoteLoops {
         let body = response
             .bytes()
             .await
-            .map_err(|error| CliError::Failed(format!("the answer of {server} broke off: {error}; try again")))?;
+            .map_err(|error| Failure::new(format!("the answer of {server} broke off")).caused_by(error))
+            .map_err(|problem| CliError::failed(problem.with_hint("try again")))?;
         let Some(version) = version else {
             let why = "answered, but it has no API of ralph-bot at this address";
-            return Err(CliError::Failed(format!(
+            return Err(CliError::failed(format!(
                 "{server} {why} ({ROOT}, {status}); check --server, or update the service"
             )));
         };
         if status == StatusCode::UNAUTHORIZED {
             let why = "is unknown, expired or revoked; make a new one in the dashboard";
-            return Err(CliError::Failed(format!(
+            return Err(CliError::failed(format!(
                 "{server} refused the token in {}: it {why}",
                 one_line(&self.variable)
             )));
         }
         if !status.is_success() {
-            return Err(CliError::Failed(match serde_json::from_slice::<ApiProblem>(&body) {
+            return Err(CliError::failed(match serde_json::from_slice::<ApiProblem>(&body) {
                 Ok(problem) => one_line(&format!("{}; {}", problem.detail, problem.action)),
                 Err(_) => format!("{server} answered {status}; see the log of the service"),
             }));
         }
-        serde_json::from_slice(&body).map_err(|error| self.other_version(&version, &error))
+        serde_json::from_slice(&body).map_err(|error| self.other_version(&version, error))
     }
 
-    fn other_version(&self, version: &str, error: &serde_json::Error) -> CliError {
+    fn other_version(&self, version: &str, error: serde_json::Error) -> CliError {
         let own = env!("CARGO_PKG_VERSION");
-        CliError::Failed(format!(
-            "the answer of {} cannot be read: {error}; the service has version {}, this command {own}: use the same version",
-            self.server,
-            one_line(version)
-        ))
+        let problem = Failure::new(format!("the answer of {} cannot be read", self.server)).caused_by(error);
+        let version = one_line(version);
+        CliError::failed(
+            problem.with_hint(format!("the service has version {version}, this command {own}: use the same version")),
+        )
     }
 }
 
@@ -278,7 +278,7 @@ fn session_turn(iteration: u32, turn: ApiTurn) -> Result<SessionTurn, CliError> 
 
 fn moment_of(text: &str) -> Result<Timestamp, CliError> {
     let parsed: Result<jiff::Timestamp, _> = text.parse();
-    let parsed = parsed.map_err(|_| CliError::Failed(format!("the service sent the time {}", one_line(text))))?;
+    let parsed = parsed.map_err(|_| CliError::failed(format!("the service sent the time {}", one_line(text))))?;
     Ok(Timestamp(parsed.as_millisecond()))
 }
 

@@ -111,5 +111,5 @@ fn line(proposal: &Proposal) -> String {
 }
 
 fn unknown(number: u64) -> CliError {
-    CliError::Failed(format!("there is no proposal {number}; `ralph-bot memory proposals --all` lists them"))
+    CliError::failed(format!("there is no proposal {number}; `ralph-bot memory proposals --all` lists them"))
 }

@@ -88,7 +88,7 @@ async fn list(id: &str, limit: usize, store: &Store, json: bool) -> CliResult {
     let (exists, found) = read.await.map_err(failed)?;
     if !exists {
         let says = format!("there is no loop {}; `ralph-bot loops list --all` lists all loops", one_line(id));
-        return Err(CliError::Failed(says));
+        return Err(CliError::failed(says));
     }
     if json {
         return print(&format!("{}\n", serde_json::to_value(&found).map_err(failed)?));
@@ -131,7 +131,7 @@ fn reference(args: &ReflectionArgs) -> ReflectionRef {
 
 fn unknown(args: &ReflectionArgs) -> CliError {
     let id = one_line(&args.id);
-    CliError::Failed(format!(
+    CliError::failed(format!(
         "there is no reflection on iteration {} of {id}; `ralph-bot memory reflections {id}` lists them",
         args.iteration
     ))

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use ralph_types::failure::Failure;
 use serde_json::Value;
 
 use crate::cli::CliError;
@@ -29,9 +30,10 @@ pub(super) fn name(path: &Path) -> String {
 
 /// Reads the trace in a file.
 pub(super) fn trace(path: &Path) -> Result<Trace, CliError> {
-    let trace = Trace::parse(&text(path)?).map_err(|error| CliError::Usage(format!("{}: {error}", path.display())))?;
+    let trace = Trace::parse(&text(path)?)
+        .map_err(|error| CliError::usage(Failure::new(path.display().to_string()).caused_by(error)))?;
     match trace.records.is_empty() {
-        true => Err(CliError::Usage(format!("{}: the trace is empty", path.display()))),
+        true => Err(CliError::usage(format!("{}: the trace is empty", path.display()))),
         false => Ok(trace),
     }
 }
@@ -42,14 +44,15 @@ pub(super) fn traces(path: &Path) -> Result<Vec<NamedTrace>, CliError> {
     if !path.is_dir() {
         return Ok(vec![named(path)?]);
     }
-    let unreadable = |error| CliError::Usage(format!("{}: could not read: {error}", path.display()));
+    let unreadable =
+        |error| CliError::usage(Failure::new(format!("{}: could not read", path.display())).caused_by(error));
     let entries: Result<Vec<_>, _> = std::fs::read_dir(path).map_err(unreadable)?.collect();
     let is_trace = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "jsonl");
     let mut files: Vec<PathBuf> =
         entries.map_err(unreadable)?.into_iter().map(|entry| entry.path()).filter(is_trace).collect();
     files.sort();
     if files.is_empty() {
-        return Err(CliError::Usage(format!("{}: the folder contains no .jsonl file", path.display())));
+        return Err(CliError::usage(format!("{}: the folder contains no .jsonl file", path.display())));
     }
     files.iter().map(|file| named(file)).collect()
 }
@@ -67,19 +70,19 @@ pub fn settings(explicit: Option<&Path>, env: &Env) -> Result<SupervisionSetting
 /// Reads the keys `control`, `oversight` and `strategy` of a YAML file on top of its `preset`; `None` if the file is an
 /// operator's file without any of them.
 pub(super) fn settings_of(path: &Path) -> Result<Option<SupervisionSettings>, CliError> {
-    let wrong = |what: String| CliError::Usage(format!("{}: {what}", path.display()));
+    let wrong = |why: Failure| CliError::usage(Failure::new(path.display().to_string()).caused_by(why));
     let text = text(path)?;
     let file: Value = if text.trim().is_empty() {
         Value::Null
     } else {
-        serde_saphyr::from_str(&text).map_err(|error| wrong(error.to_string()))?
+        serde_saphyr::from_str(&text).map_err(|error| wrong(Failure::of(error)))?
     };
     let sections = match &file {
         Value::Null => return Ok(None),
         Value::Object(keys) if SECTIONS.iter().any(|section| keys.contains_key(*section)) => keys,
         // A file with `forges` is an operator's file; any other without these keys is a mistake.
         Value::Object(keys) if keys.is_empty() || keys.contains_key("forges") => return Ok(None),
-        _ => return Err(wrong(format!("the file has none of the keys {}", SECTIONS.join(", ")))),
+        _ => return Err(wrong(format!("the file has none of the keys {}", SECTIONS.join(", ")).into())),
     };
     let mut sections = sections.clone();
     // A key without a value counts as absent.
@@ -89,24 +92,24 @@ pub(super) fn settings_of(path: &Path) -> Result<Option<SupervisionSettings>, Cl
     }
     SupervisionSettings::layered(&sections).map(Some).map_err(|problems| {
         let problems = problems.into_iter().map(|problem| config::without_removed_keys(problem).to_string());
-        wrong(problems.collect::<Vec<_>>().join("; "))
+        wrong(problems.collect::<Vec<_>>().join("; ").into())
     })
 }
 
 /// Reads a file as UTF-8.
 fn text(path: &Path) -> Result<String, CliError> {
-    let wrong = |what: String| CliError::Usage(format!("{}: {what}", path.display()));
-    let metadata = std::fs::metadata(path).map_err(|error| wrong(format!("could not read: {error}")))?;
+    let wrong = |why: Failure| CliError::usage(Failure::new(path.display().to_string()).caused_by(why));
+    let metadata = std::fs::metadata(path).map_err(|error| wrong(Failure::new("could not read").caused_by(error)))?;
     if metadata.is_dir() {
-        return Err(wrong("expected a file, found a folder".to_owned()));
+        return Err(wrong("expected a file, found a folder".into()));
     }
     if metadata.len() > FILE_MAX {
-        return Err(wrong(format!("the file has {} bytes; the maximum is {FILE_MAX}", metadata.len())));
+        return Err(wrong(format!("the file has {} bytes; the maximum is {FILE_MAX}", metadata.len()).into()));
     }
-    let bytes = std::fs::read(path).map_err(|error| wrong(format!("could not read: {error}")))?;
+    let bytes = std::fs::read(path).map_err(|error| wrong(Failure::new("could not read").caused_by(error)))?;
     String::from_utf8(bytes).map_err(|error| {
         let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
-        wrong(format!("line {line}: invalid UTF-8"))
+        wrong(format!("line {line}: invalid UTF-8").into())
     })
 }

@@ -34,7 +34,7 @@ fn folder(files: &[(&str, &str)]) -> (tempfile::TempDir, impl Fn(&str) -> PathBu
 
 fn refused<T>(result: Result<T, CliError>, folder: &Path) -> String {
     let Err(CliError::Usage(text)) = result else { panic!("it was taken") };
-    text.replace(&format!("{}/", folder.display()), "")
+    format!("{text:#}").replace(&format!("{}/", folder.display()), "")
 }
 
 #[test]

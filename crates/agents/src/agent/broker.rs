@@ -166,7 +166,7 @@ impl ModelClients {
         if let Some((_, client)) = known.iter().find(|(at, _)| at == model) {
             return Ok(client.clone());
         }
-        let client = client_of_model(model).build().map_err(|error| error_chain(&error.without_url()))?;
+        let client = client_of_model(model).build().map_err(|error| Failure::of(error.without_url()))?;
         known.push((model.clone(), client.clone()));
         Ok(client)
     }
@@ -208,8 +208,8 @@ impl Broker {
         for hidden in parts.hidden {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
             let bound = listener.and_then(|listener| Ok((listener.local_addr()?, listener)));
-            let (at, listener) =
-                bound.map_err(|error: io::Error| format!("no port could be opened for its model: {error}"))?;
+            let (at, listener) = bound
+                .map_err(|error: io::Error| Failure::new("no port could be opened for its model").caused_by(error))?;
             let mut address = format!("http://{at}{}", hidden.model.path().trim_end_matches('/'));
             // Tools that concatenate paths may rely on a trailing slash.
             if hidden.model.path().len() > 1 && hidden.model.path().ends_with('/') {

@@ -89,8 +89,7 @@ impl CommandBackend {
                 ));
             }
         }
-        let program =
-            executable(Path::new(&program), &settings.config_folder, &settings.path).map_err(|e| e.to_string())?;
+        let program = executable(Path::new(&program), &settings.config_folder, &settings.path).map_err(Failure::of)?;
         let (secrets, hidden_keys) = (run_environment::secrets(&settings), hidden_keys(&settings, preset.keys));
         let (model_clients, key_forms) = (ModelClients::default(), forms_of_keys(&settings, &hidden_keys));
         let prices = PriceTable::with_entries(&settings.config.prices, "prices");
@@ -249,13 +248,13 @@ impl Backend for CommandBackend {
         };
         let servers = match run.mcp_config.as_deref().map(mcp::read).transpose() {
             Ok(servers) => servers.unwrap_or_default(),
-            Err(failure) => return not_started(AgentStatus::Unavailable { reason: failure.to_string() }),
+            Err(failure) => return not_started(AgentStatus::Unavailable { reason: format!("{failure:#}") }),
         };
         let meter = RunMeter::new(run.max_cost, run.guard.clone(), self.prices.clone());
         let parts = BrokerParts { hidden: &self.hidden_keys, clients: &self.model_clients, forms: &self.key_forms };
         let broker = match Broker::open(&self.settings, &parts, &meter).await {
             Ok(broker) => broker,
-            Err(failure) => return not_started(AgentStatus::Failed { reason: failure.to_string() }),
+            Err(failure) => return not_started(AgentStatus::Failed { reason: format!("{failure:#}") }),
         };
         let call = self.call(&run, &folders, &servers, &broker.variables);
         if let Err(e) = folders.write((self.preset.files)(&call)) {
@@ -265,7 +264,7 @@ impl Backend for CommandBackend {
         let secrets = self.secrets.with(&Masker::new(self.login_secrets()));
         let login = match self.settings.login.as_ref().map(|login| login.place(&folders.home)).transpose() {
             Ok(login) => login,
-            Err(failure) => return not_started(AgentStatus::Unavailable { reason: failure.to_string() }),
+            Err(failure) => return not_started(AgentStatus::Unavailable { reason: format!("{failure:#}") }),
         };
         if let Err(error) = self.restore_session(&run, &folders) {
             let reason = format!("the files of its session could not be copied: {error}");
@@ -320,13 +319,13 @@ impl Backend for CommandBackend {
 
     async fn probe(&self) -> Result<String, Failure> {
         let Some(arguments) = self.preset.version else { return Ok("no version".to_owned()) };
-        let home = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
+        let home = tempfile::tempdir().map_err(|error| Failure::new("no temporary folder").caused_by(error))?;
         let mut spec = ProcessSpec::new(&self.program, home.path())
             .args(self.settings.config.command.iter().skip(1))
             .args(arguments.iter().copied());
         spec.env = self.environment(home.path(), home.path());
         spec.limits = ProcessLimits { wall: VERSION_TIMEOUT, keep_bytes: 8 * 1024, ..ProcessLimits::default() };
-        let finished = process::run(spec, &CancellationToken::new(), None).await.map_err(|e| e.to_string())?;
+        let finished = process::run(spec, &CancellationToken::new(), None).await.map_err(Failure::of)?;
         let output = finished.stdout.text();
         match output.trim().lines().next() {
             Some(version) if finished.success() => Ok(shortened(version, 100)),
@@ -415,7 +414,9 @@ impl CommandBackend {
         match login.write_back(Clock::System.now()) {
             Ok(true) => tracing::info!(backend = self.name, "the program refreshed its login, which was written back"),
             Ok(false) => {}
-            Err(why) => tracing::warn!(backend = self.name, %why, "the login file stays as it is"),
+            Err(why) => {
+                tracing::warn!(backend = self.name, why = %format_args!("{why:#}"), "the login file stays as it is")
+            }
         }
     }
 

@@ -72,15 +72,16 @@ impl LoginFile {
     /// A message that names the file and what to do.
     pub(super) fn place(&self, home: &Path) -> Result<PlacedLogin<'_>, Failure> {
         let shown = self.source.display();
-        let before =
-            self.read().map_err(|error| format!("the login in {shown} cannot be read: {error}; log in again"))?;
+        let unreadable = || Failure::new(format!("the login in {shown} cannot be read")).with_hint("log in again");
+        let before = self.read().map_err(|error| unreadable().caused_by(error))?;
         let copy = home.join(self.in_home);
         let write = || {
             private::create_folder(copy.parent().unwrap_or(home))?;
             let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&copy)?;
             io::Write::write_all(&mut file, before.as_bytes())
         };
-        write().map_err(|error| format!("the login could not be copied to {}: {error}", copy.display()))?;
+        let not_copied = || Failure::new(format!("the login could not be copied to {}", copy.display()));
+        write().map_err(|error| not_copied().caused_by(error))?;
         Ok(PlacedLogin { of: self, copy, before })
     }
 }
@@ -116,8 +117,8 @@ impl PlacedLogin<'_> {
             return Ok(false);
         }
         let file = self.of.source.canonicalize().unwrap_or_else(|_| self.of.source.clone());
-        replace(&file, &after)
-            .map_err(|error| format!("the refreshed login could not be written to {}: {error}", file.display()))?;
+        let unwritten = || Failure::new(format!("the refreshed login could not be written to {}", file.display()));
+        replace(&file, &after).map_err(|error| unwritten().caused_by(error))?;
         Ok(true)
     }
 }
@@ -283,6 +284,12 @@ mod tests {
             ["r-sk-ant-oat01-0123456789", "sk-ant-oat01-0123456789"]
         );
         let error = LoginFile { source: "/nonexistent/auth.json".into(), ..login }.place(folder.path()).map(drop);
-        assert!(error.expect_err("missing").to_string().contains("/nonexistent/auth.json cannot be read"));
+        let error = error.expect_err("missing");
+        assert!(error.to_string().contains("/nonexistent/auth.json cannot be read"));
+        assert!(std::error::Error::source(&error).is_some_and(|cause| cause.is::<io::Error>()), "{error:?}");
+        assert_eq!(
+            format!("{error:#}"),
+            "the login in /nonexistent/auth.json cannot be read: No such file or directory (os error 2); log in again"
+        );
     }
 }

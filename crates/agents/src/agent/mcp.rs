@@ -31,8 +31,9 @@ pub(super) enum McpTransport {
 /// # Errors
 /// A sentence with the file and the problem.
 pub(super) fn read(file: &Path) -> Result<Vec<McpServer>, Failure> {
-    let wrong = |what: Failure| Failure::new(format!("the MCP configuration {}: {what}", file.display()));
-    let text = std::fs::read_to_string(file).map_err(|e| wrong(format!("it cannot be read: {e}").into()))?;
+    let wrong = |what: Failure| Failure::new(format!("the MCP configuration {}", file.display())).caused_by(what);
+    let text =
+        std::fs::read_to_string(file).map_err(|error| wrong(Failure::new("it cannot be read").caused_by(error)))?;
     parse(&text).map_err(wrong)
 }
 

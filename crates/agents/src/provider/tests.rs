@@ -266,7 +266,7 @@ fn invalid_settings_are_refused_without_secrets() {
         ("https://x.test", "swordfish\nx", "a line break?"),
     ] {
         let settings = ApiSettings { key: Some(key.into()), ..settings(url, WireName::Chat) };
-        let message = ApiClient::new(settings, Clock::System).err().unwrap().to_string();
+        let message = format!("{:#}", ApiClient::new(settings, Clock::System).err().unwrap());
         assert!(message.starts_with("backend mine: ") && message.contains(words), "{message}");
         assert!(!message.contains("swordfish"), "{message}");
     }

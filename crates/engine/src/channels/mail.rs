@@ -40,9 +40,8 @@ impl Mail {
     /// # Errors
     /// A sentence: an address is malformed, or the certificates cannot be used.
     pub(super) fn new(settings: MailSettings, url: &Url, password: Option<&SecretString>) -> Result<Self, Failure> {
-        let mailbox = |text: &String| {
-            text.parse::<Mailbox>().map_err(|error| Failure::new(format!("`{text}`: {}", error_chain(&error))))
-        };
+        let mailbox =
+            |text: &String| text.parse::<Mailbox>().map_err(|error| Failure::new(format!("`{text}`")).caused_by(error));
         let from = mailbox(&settings.from)?;
         let to = settings.to.iter().map(mailbox).collect::<Result<Vec<_>, _>>()?;
         let implicit = url.scheme() == "smtps";
@@ -50,11 +49,11 @@ impl Mail {
             let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
             let mut builder = TlsParameters::builder(host);
             if !settings.ca.is_empty() {
-                let certificate = Certificate::from_pem(&settings.ca)
-                    .map_err(|error| format!("`ca_file`: {}", error_chain(&error)))?;
+                let certificate =
+                    Certificate::from_pem(&settings.ca).map_err(|error| Failure::new("`ca_file`").caused_by(error))?;
                 builder = builder.add_root_certificate(certificate);
             }
-            builder.build_rustls().map_err(|error| error_chain(&error))
+            builder.build_rustls().map_err(Failure::of)
         };
         let tls = match (implicit, settings.starttls) {
             (true, _) => Tls::Wrapper(parameters()?),

@@ -51,12 +51,12 @@ impl StaticModel {
         let mut files = Vec::new();
         for name in EMBEDDING_FILES {
             let path = folder.join(name);
-            let wrong = |why: String| Failure::new(format!("{}: {why}", path.display()));
-            let size = std::fs::metadata(&path).map_err(|error| wrong(error.to_string()))?.len();
+            let wrong = |why: Failure| Failure::new(path.display().to_string()).caused_by(why);
+            let size = std::fs::metadata(&path).map_err(|error| wrong(Failure::of(error)))?.len();
             if size > MAX_FILE {
-                return Err(wrong(format!("it has {size} bytes; at most {MAX_FILE} are allowed")));
+                return Err(wrong(format!("it has {size} bytes; at most {MAX_FILE} are allowed").into()));
             }
-            let bytes = std::fs::read(&path).map_err(|error| wrong(error.to_string()))?;
+            let bytes = std::fs::read(&path).map_err(|error| wrong(Failure::of(error)))?;
             hash.update((bytes.len() as u64).to_le_bytes());
             hash.update(&bytes);
             files.push(bytes);
@@ -64,17 +64,17 @@ impl StaticModel {
         let [table, tokenizer, config] = &files[..] else { return Err(Failure::new("a model has three files")) };
         let name = HEXLOWER.encode(&hash.finalize()[..8]);
         let wrong = |file: usize, why: Failure| {
-            Failure::new(format!("{}: {why}", folder.join(EMBEDDING_FILES[file]).display()))
+            Failure::new(folder.join(EMBEDDING_FILES[file]).display().to_string()).caused_by(why)
         };
         let tokenizer = tokenizer_of(tokenizer).map_err(|why| wrong(1, why))?;
         // Vectors are compared by cosine, so the model's normalization does not matter.
         serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(config)
-            .map_err(|error| wrong(2, format!("it is not a JSON object: {error}").into()))?;
+            .map_err(|error| wrong(2, Failure::new("it is not a JSON object").caused_by(error)))?;
         Self::of(name, tokenizer, table).map_err(|why| wrong(0, why))
     }
 
     fn of(name: String, tokenizer: Tokenizer, file: &[u8]) -> Result<Self, Failure> {
-        let tensors = SafeTensors::deserialize(file).map_err(|error| error.to_string())?;
+        let tensors = SafeTensors::deserialize(file).map_err(Failure::of)?;
         let table = TABLES.iter().find_map(|name| tensors.tensor(name).ok());
         let table = table.ok_or_else(|| format!("it has none of the tensors {}", TABLES.join(", ")))?;
         let [count, dimensions] = *table.shape() else {
@@ -143,8 +143,8 @@ impl StaticModel {
 /// Loads the tokenizer with padding and truncation disabled.
 fn tokenizer_of(bytes: &[u8]) -> Result<Tokenizer, Failure> {
     let mut tokenizer =
-        Tokenizer::from_bytes(bytes).map_err(|error| format!("it is not a valid tokenizer: {error}"))?;
-    tokenizer.with_truncation(None).map_err(|error| error.to_string())?;
+        Tokenizer::from_bytes(bytes).map_err(|error| Failure::new("it is not a valid tokenizer").caused_by(error))?;
+    tokenizer.with_truncation(None).map_err(Failure::of)?;
     tokenizer.with_padding(None);
     Ok(tokenizer)
 }

@@ -205,7 +205,7 @@ impl Executor {
                 let origin = self.context.store.write(loops::discard_next_input).await?;
                 tracing::error!(
                     origin,
-                    detail,
+                    detail = format!("{detail:#}"),
                     "discarded an input that could not be processed; please report this bug"
                 );
                 return Ok(true);

@@ -33,6 +33,7 @@ async fn answer<T>(forge: &dyn Forge, asked: impl Future<Output = ForgeResult<T>
             kind: ForgeErrorKind::Transient { after_ms: None, ambiguous: false },
             what: format!("reach {}", forge.name()),
             detail: format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()),
+            cause: None,
         }),
     }
 }

@@ -129,7 +129,7 @@ impl Tools {
 
     fn passed(&self, answer: Result<String, Failure>) -> Result<Outbound<AnswerText>, Outbound<AnswerText>> {
         let outbound = &self.session.outbound;
-        answer.map(|text| outbound.answer(&text)).map_err(|failure| outbound.answer(&failure.to_string()))
+        answer.map(|text| outbound.answer(&text)).map_err(|failure| outbound.answer(&format!("{failure:#}")))
     }
 
     /// Returns a tool's answer or an error for the agent; `None` if the tool does not exist. Answers one question of a run

@@ -111,7 +111,7 @@ impl Tracer {
         // The call blocks its thread.
         let last = tokio::task::spawn_blocking(move || exporter.stop());
         if let Ok(Err(error)) = last.await {
-            tracing::debug!(%error, "the last spans were not sent");
+            tracing::debug!(error = %format_args!("{error:#}"), "the last spans were not sent");
         }
     }
 }

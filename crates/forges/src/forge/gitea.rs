@@ -136,7 +136,7 @@ impl Gitea {
         let layer = RequestLayer::new(transport, clock, settings.rates, MutationPace::UNLIMITED).metered(meter.clone());
         let client = GiteaClient::new(&settings.url, &settings.token, layer)?;
         let downloads = Downloader::new(AttachmentAddresses::Gitea(client.address(&[])))
-            .map_err(|failure| error(Bug, "start the HTTP client", format!("{failure:#}")))?;
+            .map_err(|failure| error(Bug, "start the HTTP client", failure))?;
         Ok(Self {
             settings,
             downloads,

@@ -100,13 +100,13 @@ pub enum GitHubAuth {
 pub enum GitHubSetupError {
     /// The App's private key is invalid.
     #[error(
-        "the private key of GitHub App {app_id} is not an RSA key in PEM format ({reason}); download a new one from the App's settings"
+        "the private key of GitHub App {app_id} is not an RSA key in PEM format ({source}); download a new one from the App's settings"
     )]
     Key {
         /// The App's id.
         app_id: u64,
         /// Cause, without any part of the key.
-        reason: String,
+        source: jsonwebtoken::errors::Error,
     },
     /// The HTTP client cannot be created.
     #[error("cannot create the HTTP client for GitHub: {0}")]
@@ -149,13 +149,13 @@ impl GitHub {
             GitHubAuth::Token(token) => (Identity::Token(token), transport),
             GitHubAuth::App { app_id, private_key_pem } => {
                 let app = GitHubApp::new(app_id, &private_key_pem)
-                    .map_err(|failure| GitHubSetupError::Key { app_id, reason: failure.to_string() })?;
+                    .map_err(|source| GitHubSetupError::Key { app_id, source })?;
                 let watch = ClockSkewTransport::new(transport, clock.clone(), app.observed_ahead_ms.clone());
                 (Identity::App(app), Arc::new(watch) as Arc<dyn Transport>)
             }
         };
         let downloads = Downloader::new(AttachmentAddresses::GitHub(settings.web_url.clone()))
-            .map_err(|problem| TransportError { ambiguous: false, detail: format!("{problem:#}") })?;
+            .map_err(|detail| TransportError { ambiguous: false, detail })?;
         Ok(Self {
             name: settings.name,
             downloads,
@@ -179,7 +179,7 @@ impl GitHub {
 
 /// Returns the result of parsing a response; an error message becomes `Bug`.
 fn parsed<T>(what: &str, read: Result<T, Failure>) -> ForgeResult<T> {
-    read.map_err(|wrong| error(ForgeErrorKind::Bug, what, format!("cannot parse the response: {wrong:#}")))
+    read.map_err(|wrong| error(ForgeErrorKind::Bug, what, Failure::new("cannot parse the response").caused_by(wrong)))
 }
 
 /// Treats a failure of this kind as success, because the desired state already exists.

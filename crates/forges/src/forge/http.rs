@@ -14,6 +14,7 @@ mod reqwest;
 #[cfg(test)]
 mod tests;
 
+use std::error::Error as _;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,6 +23,7 @@ use ::http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION};
 use ::http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use async_trait::async_trait;
 use bytes::Bytes;
+use ralph_types::failure::Failure;
 use serde::de::DeserializeOwned;
 
 use self::budget::MutationLog;
@@ -53,13 +55,14 @@ pub trait Transport: Send + Sync {
 }
 
 /// Failure of a request that received no usable response.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{detail}")]
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{detail:#}")]
 pub struct TransportError {
     /// Whether the request may have reached the server and taken effect.
     pub ambiguous: bool,
     /// Cause; contains no secret.
-    pub detail: String,
+    #[source]
+    pub detail: Failure,
 }
 
 /// Priority of a request, set as a request extension; `Normal` if it is missing.
@@ -222,7 +225,8 @@ impl RequestLayer {
             let response = sent.map_err(|error| ForgeError {
                 kind: ForgeErrorKind::Transient { after_ms: None, ambiguous: error.ambiguous && !read_only },
                 what: what.to_owned(),
-                detail: error.detail,
+                detail: error.to_string(),
+                cause: Some(error.detail),
             })?;
             let signal = {
                 let mut limits = lock(&self.limits);
@@ -307,10 +311,11 @@ impl RequestLayer {
 pub fn json<T: DeserializeOwned>(what: &str, response: &Response<Bytes>) -> ForgeResult<T> {
     serde_json::from_slice(response.body()).map_err(|failure| {
         let detail = if is_web_page(response) {
-            "the response is a web page instead of JSON; check the forge's url, and whether a proxy with a login is in front of it"
-                .to_owned()
+            Failure::new("the response is a web page instead of JSON")
+                .with_hint("check the forge's url, and whether a proxy with a login is in front of it")
         } else {
-            format!("cannot parse the response (HTTP {}): {failure}", response.status().as_u16())
+            let status = response.status().as_u16();
+            Failure::new(format!("cannot parse the response (HTTP {status})")).caused_by(failure)
         };
         error(ForgeErrorKind::Bug, what, detail)
     })
@@ -327,8 +332,10 @@ pub fn next_page(headers: &HeaderMap) -> Option<String> {
 }
 
 /// Creates a [`ForgeError`].
-pub fn error(kind: ForgeErrorKind, what: &str, detail: impl Into<String>) -> ForgeError {
-    ForgeError { kind, what: what.to_owned(), detail: detail.into() }
+pub fn error(kind: ForgeErrorKind, what: &str, detail: impl Into<Failure>) -> ForgeError {
+    let detail = detail.into();
+    let text = format!("{detail:#}");
+    ForgeError { kind, what: what.to_owned(), detail: text, cause: Some(detail).filter(|of| of.source().is_some()) }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -79,7 +79,12 @@ struct LocalState {
 
 /// Returns the error for a missing object.
 fn not_found(what: &str) -> ForgeError {
-    ForgeError { kind: ForgeErrorKind::NotFound, what: what.to_owned(), detail: "it does not exist".into() }
+    ForgeError {
+        kind: ForgeErrorKind::NotFound,
+        what: what.to_owned(),
+        detail: "it does not exist".into(),
+        cause: None,
+    }
 }
 
 /// Renders Markdown, because there is no forge that does.
@@ -95,7 +100,7 @@ fn page(markdown: &str) -> String {
 }
 
 fn conflict(what: &str, detail: String) -> ForgeError {
-    ForgeError { kind: ForgeErrorKind::Conflict, what: what.to_owned(), detail }
+    ForgeError { kind: ForgeErrorKind::Conflict, what: what.to_owned(), detail, cause: None }
 }
 
 impl Local {
@@ -239,6 +244,7 @@ impl Local {
             kind: ForgeErrorKind::Transient { after_ms: None, ambiguous: false },
             what: format!("git {} in {}", args.first().copied().unwrap_or_default(), self.git_dir.display()),
             detail: format!("{failure:#}"),
+            cause: Some(failure),
         })
     }
 
@@ -285,6 +291,7 @@ impl Local {
             kind: ForgeErrorKind::Transient { after_ms: None, ambiguous: false },
             what: what.to_owned(),
             detail: format!("only {} is open", self.repo),
+            cause: None,
         })
     }
 }

@@ -109,7 +109,7 @@ pub(super) fn parent() -> Result<&'static Path, Failure> {
     static PARENT: OnceLock<Result<PathBuf, Failure>> = OnceLock::new();
     let found = PARENT.get_or_init(|| {
         let folder = decide(&GroupFacts::here())?;
-        take_over(&folder).map_err(|error| format!("its control group cannot be used: {error}"))?;
+        take_over(&folder).map_err(|error| Failure::new("its control group cannot be used").caused_by(error))?;
         Ok(folder)
     });
     found.as_deref().map_err(Clone::clone)
@@ -316,7 +316,9 @@ mod tests {
     async fn kernel_enforces_the_limits_of_a_group() {
         let parent = match parent() {
             Ok(parent) => parent,
-            Err(reason) => return skipped_tests::skip_in_ci_as_well(&format!("no control groups for runs: {reason}")),
+            Err(reason) => {
+                return skipped_tests::skip_in_ci_as_well(&format!("no control groups for runs: {reason:#}"));
+            }
         };
         let limits = SandboxLimits { memory_mib: 64, processes: 16, ..SandboxLimits::default() };
         let group = RunCgroup::create(parent, limits).unwrap();

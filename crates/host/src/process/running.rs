@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use failpoint::kill_point;
-use ralph_types::failure::Failure;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, ChildStderr, ChildStdout};
@@ -63,8 +62,7 @@ pub async fn run(
     let sandbox = match &spec.sandbox {
         Sandbox::None => None,
         Sandbox::View(view) => {
-            let failed =
-                |reason: Failure| ProcessError::Sandbox { program: spec.program.clone(), reason: reason.to_string() };
+            let failed = |reason| ProcessError::Sandbox { program: spec.program.clone(), reason };
             let builder = match &view.settings.mechanism {
                 SandboxMechanism::Bubblewrap => {
                     SandboxBuilder::Bubblewrap(installed_bubblewrap().await.map_err(failed)?)
@@ -140,7 +138,7 @@ async fn watch_to_end(
     if why.is_none()
         && let Some(reason) = sandbox::setup_failure((&spec.sandbox, is_built), status, &stdout, &stderr)
     {
-        return Err(ProcessError::Sandbox { program: program.clone(), reason });
+        return Err(ProcessError::Sandbox { program: program.clone(), reason: reason.into() });
     }
     let ended = why.unwrap_or_else(|| match (status.code(), status.signal()) {
         (Some(code), _) => ProcessEnd::Exited(code),

@@ -348,8 +348,8 @@ impl SandboxStatus {
     }
 }
 
-fn no_memory(error: impl std::fmt::Display) -> String {
-    format!("a file in memory could not be created: {error}")
+fn no_memory(error: impl std::error::Error + Send + Sync + 'static) -> Failure {
+    Failure::new("a file in memory could not be created").caused_by(error)
 }
 
 /// Returns an anonymous file with these bytes. Unlike a pipe it never blocks and needs no writer.

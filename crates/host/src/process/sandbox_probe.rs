@@ -131,7 +131,7 @@ impl SandboxProbe {
                 let failed: Vec<_> = self.escapes.iter().filter(|e| !e.held).map(|e| e.name).collect();
                 format!("bubblewrap {version} does not isolate on this machine: {}", failed.join(", "))
             }
-            Err(why) => why.to_string(),
+            Err(why) => format!("{why:#}"),
         }
     }
 }
@@ -214,11 +214,12 @@ pub async fn probe_landlock(settings: &ProbeSettings) -> Result<Vec<EscapeTest>,
 
 async fn attempts(settings: &ProbeSettings) -> Result<Vec<EscapeTest>, Failure> {
     let existing = settings.folder.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("."));
-    let folder = tempfile::tempdir_in(existing).map_err(|e| format!("no temporary folder for the test: {e}"))?;
-    let folder_path = folder.path().canonicalize().map_err(|e| e.to_string())?;
+    let folder = tempfile::tempdir_in(existing)
+        .map_err(|error| Failure::new("no temporary folder for the test").caused_by(error))?;
+    let folder_path = folder.path().canonicalize().map_err(Failure::of)?;
     let place = EscapeSetup::new(settings, &folder_path)
         .await
-        .map_err(|e| format!("preparing the test of the sandbox failed: {e}"))?;
+        .map_err(|error| Failure::new("preparing the test of the sandbox failed").caused_by(error))?;
     let mut escapes = place.inside().await?;
     escapes.extend(place.survival().await?);
     Ok(escapes)
@@ -283,8 +284,8 @@ impl EscapeSetup {
 
     /// Runs the script that tries to escape in the sandbox, while a process outside has a canary in its environment.
     async fn inside(&self) -> Result<Vec<EscapeTest>, Failure> {
-        let port = self.listener.local_addr().map_err(|e| e.to_string())?.port();
-        let udp_port = self.datagrams.local_addr().map_err(|e| e.to_string())?.port();
+        let port = self.listener.local_addr().map_err(Failure::of)?.port();
+        let udp_port = self.datagrams.local_addr().map_err(Failure::of)?.port();
         let in_environment = format!("environment-{}", self.canary);
         let marker = format!("marker-{}", uuid::Uuid::now_v7().simple());
         let holder = self.spec("trap '' USR2; echo up; sleep 60", Sandbox::None).args([&marker]);
@@ -311,7 +312,7 @@ impl EscapeSetup {
             .env("PROGRAM", &program)
             // Reversed, so that the script's own environment is not a leak.
             .env("NAME", reversed(&self.canary));
-        let tried = super::run(spec, &cancel, None).await.map_err(|e| e.to_string())?;
+        let tried = super::run(spec, &cancel, None).await.map_err(Failure::of)?;
         drop(holder);
         let seen = tried.stdout.text();
         let ran = self.tree.join("ran").is_file() && seen.trim_end().ends_with("end");
@@ -369,7 +370,7 @@ impl EscapeSetup {
             as_root = running.filter_map(program_of_root).collect();
             LineDecision::Stop("it is up".to_owned())
         };
-        super::run(spec, &CancellationToken::new(), Some(&mut lines)).await.map_err(|e| e.to_string())?;
+        super::run(spec, &CancellationToken::new(), Some(&mut lines)).await.map_err(Failure::of)?;
         let ended = tokio::time::timeout(self.end_timeout, async {
             while !survivors(&self.canary).is_empty() {
                 tokio::time::sleep(Duration::from_millis(10)).await;

@@ -120,8 +120,7 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
     let mut prepared = match sandbox {
         None => None,
         Some((view, builder)) => {
-            let failed =
-                |reason: Failure| ProcessError::Sandbox { program: program.clone(), reason: reason.to_string() };
+            let failed = |reason| ProcessError::Sandbox { program: program.clone(), reason };
             let here = matches!(builder, SandboxBuilder::Landlock(_)).then(|| spec.egress()).flatten();
             let (proxy, port) = here.map(|_| egress_proxy::listen_here()).transpose().map_err(no_proxy)?.unzip();
             let ports: Vec<u16> =
@@ -199,7 +198,7 @@ pub(super) async fn start(spec: &ProcessSpec, sandbox: Option<BuiltSandbox<'_>>)
                 return Err(input("its arguments and environment")(source));
             }
             Err(source) if mounted && source.kind() == io::ErrorKind::PermissionDenied => {
-                return Err(ProcessError::Sandbox { program, reason: mounts_refused(&source) });
+                return Err(ProcessError::Sandbox { program, reason: mounts_refused(source) });
             }
             Err(source) => {
                 let advice = advice(&source);
@@ -274,16 +273,15 @@ fn inner_environment(spec: &ProcessSpec, view: &SandboxView, port: u16) -> Vec<(
     environment
 }
 
-fn mounts_refused(error: &io::Error) -> String {
-    if !rustix::process::geteuid().is_root() {
-        return format!(
-            "its user namespace could not be set up: {error}; docs/guides/sandbox-host.md lists the requirements"
-        );
-    }
-    format!(
-        "the service is root and may not create mounts for it: {error}; run the service as a user other than root, or give it \
-         the capability CAP_SYS_ADMIN"
-    )
+fn mounts_refused(error: io::Error) -> Failure {
+    let problem = if rustix::process::geteuid().is_root() {
+        Failure::new("the service is root and may not create mounts for it")
+            .with_hint("run the service as a user other than root, or give it the capability CAP_SYS_ADMIN")
+    } else {
+        Failure::new("its user namespace could not be set up")
+            .with_hint("docs/guides/sandbox-host.md lists the requirements")
+    };
+    problem.caused_by(error)
 }
 
 fn advice(error: &io::Error) -> &'static str {

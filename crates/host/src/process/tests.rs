@@ -1,5 +1,6 @@
 //! Real processes, including ones that ignore signals or flood their output.
 
+use std::error::Error;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -84,6 +85,17 @@ async fn start_failures_contain_advice() {
     let long = ProcessSpec::new("/bin/true", "/").args(["x".repeat(3 << 20)]);
     let error = run(long, &CancellationToken::new(), None).await.unwrap_err();
     assert!(error.to_string().contains("too long"), "{error}");
+}
+
+#[test]
+fn sandbox_errors_keep_their_causes() {
+    let cause = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+    let reason = Failure::new("its control group cannot be used").caused_by(cause).with_hint("set `Delegate=yes`");
+    let error = ProcessError::Sandbox { program: "sh".into(), reason };
+    let cause = error.source().and_then(Error::source);
+    assert!(cause.is_some_and(|cause| cause.is::<std::io::Error>()), "{error:?}");
+    let sentence = "the sandbox for \"sh\" could not be built: its control group cannot be used: permission denied; set `Delegate=yes`";
+    assert_eq!(error.to_string(), sentence);
 }
 
 /// See docs/research/threats.md#s13.

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 
 use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
+use ralph_types::failure::Failure;
 use serde::{Deserialize, Serialize};
 
 use super::{StoreError, StoreResult};
@@ -95,12 +96,13 @@ impl Body {
     /// # Errors
     /// `Bug` if the stored bytes are damaged.
     pub fn unpack(&self) -> StoreResult<Vec<u8>> {
-        let damaged =
-            |detail: String| StoreError::Bug { detail: format!("the body of a delivery is damaged: {detail}") };
+        let damaged = |cause: Failure| StoreError::Bug {
+            detail: Failure::new("the body of a delivery is damaged").caused_by(cause),
+        };
         match lz4_flex::block::uncompressed_size(&self.0) {
-            Ok((length, _)) if length > LONGEST => Err(damaged(format!("it claims {length} bytes"))),
-            Ok(_) => lz4_flex::decompress_size_prepended(&self.0).map_err(|error| damaged(error.to_string())),
-            Err(error) => Err(damaged(error.to_string())),
+            Ok((length, _)) if length > LONGEST => Err(damaged(format!("it claims {length} bytes").into())),
+            Ok(_) => lz4_flex::decompress_size_prepended(&self.0).map_err(|error| damaged(Failure::of(error))),
+            Err(error) => Err(damaged(Failure::of(error))),
         }
     }
 }

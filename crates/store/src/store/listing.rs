@@ -423,7 +423,7 @@ fn save_unreadable(c: &Connection, id: &str, why: &str) -> StoreResult<()> {
             '', created_at, updated_at
         FROM loops WHERE id = ?1";
     let added = c.execute(sql, [id])?;
-    if added == 0 { Err(StoreError::Bug { detail: format!("there is no loop {id}") }) } else { Ok(()) }
+    if added == 0 { Err(StoreError::Bug { detail: format!("there is no loop {id}").into() }) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -267,7 +267,7 @@ pub fn step_next(
             }
             (Ok(None), _) => "its loop does not exist".to_owned(),
             (Ok(_), Err(error)) => error.to_string(),
-            (Err(StoreError::Bug { detail }), _) => detail,
+            (Err(StoreError::Bug { detail }), _) => format!("{detail:#}"),
             (Err(error), _) => return Err(error),
         };
         tracing::error!(loop_id = %id, input = input_id, why, "cannot process an input; it is set aside");

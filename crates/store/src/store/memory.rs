@@ -83,7 +83,7 @@ impl StoredLearning {
 
     /// Verifies the row; returns its learning, or the problem.
     fn open(&self) -> Result<Learning, Failure> {
-        let learning: Learning = serde_json::from_str(&self.data).map_err(|error| error.to_string())?;
+        let learning: Learning = serde_json::from_str(&self.data).map_err(Failure::of)?;
         if learning.checksum() != self.checksum || learning.id != self.id {
             return Err(Failure::new("its checksum is wrong"));
         }

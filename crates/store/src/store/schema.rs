@@ -12,6 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use failpoint::kill_point;
+use ralph_types::failure::Failure;
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::{MIGRATIONS, StoreResult, failure, opening_failed, unusable};
@@ -37,7 +38,9 @@ pub(super) fn share(path: &Path, connection: &Connection) -> StoreResult<SchemaL
         Err(TryLockError::WouldBlock) => {
             return Err(failure("its schema is being changed by another process; try again"));
         }
-        Err(TryLockError::Error(error)) => return Err(failure(format!("its lock cannot be taken: {error}"))),
+        Err(TryLockError::Error(error)) => {
+            return Err(failure(Failure::new("its lock cannot be taken").caused_by(error)));
+        }
     }
     check(connection)?;
     Ok(SchemaLock { _file: file })
@@ -138,17 +141,18 @@ fn version(connection: &Connection) -> StoreResult<u32> {
 /// Opens the folder of a database in order to lock it.
 fn lock_of(path: &Path) -> StoreResult<File> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder).map_err(|error| failure(format!("its folder {} cannot be opened: {error}", folder.display())))
+    let failed = || Failure::new(format!("its folder {} cannot be opened", folder.display()));
+    File::open(folder).map_err(|error| failure(failed().caused_by(error)))
 }
 
 fn taken(attempt: Result<(), TryLockError>) -> StoreResult<bool> {
     match attempt {
         Ok(()) => Ok(true),
         Err(TryLockError::WouldBlock) => Ok(false),
-        Err(TryLockError::Error(error)) => Err(failure(format!("its lock cannot be taken: {error}"))),
+        Err(TryLockError::Error(error)) => Err(failure(Failure::new("its lock cannot be taken").caused_by(error))),
     }
 }
 
 fn unlock(file: &File) -> StoreResult<()> {
-    file.unlock().map_err(|error| failure(format!("its lock cannot be released: {error}")))
+    file.unlock().map_err(|error| failure(Failure::new("its lock cannot be released").caused_by(error)))
 }

@@ -187,7 +187,7 @@ fn turn(row: &Row<'_>) -> StoreResult<SessionTurn> {
 
 fn role(name: &str) -> StoreResult<TurnRole> {
     let known = [TurnRole::Agent, TurnRole::Assistant].into_iter().find(|role| role.as_str() == name);
-    known.ok_or_else(|| StoreError::Bug { detail: format!("{name:?} is not a role of a turn") })
+    known.ok_or_else(|| StoreError::Bug { detail: format!("{name:?} is not a role of a turn").into() })
 }
 
 /// Returns the events of some iterations, in order.
@@ -226,7 +226,7 @@ pub(super) fn event(row: &Row<'_>) -> StoreResult<SessionEvent> {
     let kind: String = row.get(1)?;
     Ok(SessionEvent {
         iteration: row.get(0)?,
-        kind: kind.parse().map_err(|why: Failure| StoreError::Bug { detail: why.to_string() })?,
+        kind: kind.parse().map_err(|detail: Failure| StoreError::Bug { detail })?,
         tool: row.get(2)?,
         path: row.get(3)?,
         text: packed::text(row.get_ref(4)?)?,

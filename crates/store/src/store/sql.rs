@@ -16,7 +16,7 @@ pub use rusqlite::params;
 pub use rusqlite::types::{FromSql, ToSql, ToSqlOutput, Value, ValueRef};
 
 use engine::DatabaseEngine;
-pub use error::{OptionalExtension, SqlError, SqlResult};
+pub use error::{OptionalExtension, SqlError, SqlResult, SqliteError};
 pub use params::{Binder, Params, params_from_iter};
 use postgres::{PgConnection, PgStatement};
 pub use rows::{MappedRows, Row, Rows};

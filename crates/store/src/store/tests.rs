@@ -3,6 +3,8 @@
 pub(super) mod databases;
 mod races;
 
+use std::error::Error as _;
+
 use super::inbox::StoredDelivery;
 use super::*;
 use crate::clock::Stopwatch;
@@ -425,7 +427,7 @@ async fn damaged_file_is_reported() {
         std::fs::write(&path, bytes).expect("written");
         let is_reported = match Store::open(&path) {
             Err(StoreError::Failed { path: named, detail }) => {
-                assert_eq!((named, detail.is_empty()), (path.clone(), false));
+                assert_eq!((named, detail.to_string().is_empty()), (path.clone(), false));
                 true
             }
             Err(other) => panic!("{at}: {other}"),
@@ -520,4 +522,19 @@ async fn database_without_its_log_files_is_intact() {
         assert_eq!(reopened.integrity().await.expect("looked over"), Vec::<String>::new());
         assert_eq!(reopened.read(|c| installation::get(c, "note")).await.expect("read").as_deref(), Some(note));
     }
+}
+
+#[test]
+fn database_errors_keep_their_causes() {
+    let (_folder, path) = file();
+    std::fs::write(&path, "not a database ".repeat(1_000)).expect("written");
+    let error = Store::open(&path).map(drop).expect_err("a damaged file");
+    let shown = path.display();
+    let sentence = format!(
+        "the database {shown} failed: file is not a database; stop the service, check the disk, and restore a backup if necessary"
+    );
+    assert_eq!(error.to_string(), sentence);
+    let mut causes = std::iter::successors(error.source(), |&cause| cause.source());
+    assert!(causes.any(|cause| cause.is::<SqliteError>()), "{error:?}");
+    assert_eq!(format!("{:#}", Failure::new("cannot start").caused_by(error)), format!("cannot start: {sentence}"));
 }

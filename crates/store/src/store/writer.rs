@@ -55,7 +55,7 @@ pub(super) fn write_loop(
             && !failed.is_cancelled()
         {
             failed.cancel();
-            tracing::error!(path = %path.display(), detail, "the database failed; further writes are refused");
+            tracing::error!(path = %path.display(), detail = format!("{detail:#}"), "the database failed; further writes are refused");
         }
         kept.extend(batch.into_iter().filter_map(|group| group.finish(&outcome)));
         if let (Some(checkpointer), Some(sqlite)) = (&mut checkpointer, connection.as_sqlite()) {

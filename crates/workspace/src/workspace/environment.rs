@@ -406,16 +406,11 @@ fn kept_patterns(cache: &[String]) -> Result<GlobSet, WorkspaceError> {
     let mut all: Vec<&str> = dependency_folders().collect();
     all.extend(cache.iter().map(|pattern| pattern.trim_end_matches('/')));
     for pattern in all {
-        let bad = |error: globset::Error| WorkspaceError::BadPattern {
-            pattern: pattern.to_owned(),
-            detail: error.to_string(),
-        };
+        let bad = |error: globset::Error| WorkspaceError::BadPattern { pattern: pattern.to_owned(), source: error };
         let glob = Glob::new(pattern).map_err(bad)?;
         patterns.add(glob);
     }
-    patterns
-        .build()
-        .map_err(|error| WorkspaceError::BadPattern { pattern: cache.join(", "), detail: error.to_string() })
+    patterns.build().map_err(|source| WorkspaceError::BadPattern { pattern: cache.join(", "), source })
 }
 
 /// Returns the digest of the settings and of the files of a commit (in the format of `git ls-tree -r -z`) that decide the result of

@@ -31,8 +31,8 @@ pub enum WorkspaceError {
     #[error("`{name}` cannot be used as a {what}")]
     BadName { what: &'static str, name: String },
     /// A pattern of protected paths is invalid.
-    #[error("protected path `{pattern}` is not a valid pattern: {detail}")]
-    BadPattern { pattern: String, detail: String },
+    #[error("protected path `{pattern}` is not a valid pattern: {source}")]
+    BadPattern { pattern: String, source: globset::Error },
     /// The disk is full.
     #[error("no space left on the disk while trying to {what}; free some or move the state directory")]
     DiskFull { what: String },

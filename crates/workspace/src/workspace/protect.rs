@@ -14,7 +14,7 @@ use crate::domain::trust::protected::{NamedPaths, ProtectedGlobs, literal, targe
 pub(super) fn patterns<S: AsRef<str>>(globs: &[S]) -> Result<Arc<ProtectedGlobs>, WorkspaceError> {
     ProtectedGlobs::cached(globs).map_err(|error| WorkspaceError::BadPattern {
         pattern: error.glob().unwrap_or_default().to_owned(),
-        detail: error.to_string(),
+        source: error,
     })
 }
 

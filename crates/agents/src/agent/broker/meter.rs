@@ -332,7 +332,7 @@ impl RunMeter {
             let committed = self.state().committed();
             if let Err(why) = guard.admit(committed).await {
                 drop(call);
-                return Err(self.exhaust(why.to_string()).into());
+                return Err(self.exhaust(format!("{why:#}")).into());
             }
             let mut state = self.state();
             state.published = state.published.max(committed);

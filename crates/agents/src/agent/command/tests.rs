@@ -247,7 +247,7 @@ fn invalid_setups_are_refused_with_reason() {
     let with = |kind: BackendKind, command: &[&str]| {
         let mut settings = place.settings(kind);
         settings.config.command = command.iter().map(|c| (*c).to_owned()).collect();
-        build("mine", settings).err().map(|error| error.to_string()).unwrap_or_default()
+        build("mine", settings).err().map(|error| format!("{error:#}")).unwrap_or_default()
     };
     for (kind, command, words) in [
         (BackendKind::Script, vec![], "`command` is missing"),
@@ -544,7 +544,7 @@ async fn setup_without_prompt_is_refused() {
 
     let mut settings = place.settings(BackendKind::Preset("codex".into()));
     settings.prompt_on_stdin = false;
-    assert!(build("c", settings.clone()).err().is_some_and(|said| said.to_string().contains("without its prompt")));
+    assert!(build("c", settings.clone()).err().is_some_and(|said| format!("{said:#}").contains("without its prompt")));
     settings.config.args = vec!["{prompt_file}".into()];
     assert!(build("c", settings).is_ok());
 }

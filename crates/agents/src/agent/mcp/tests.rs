@@ -48,7 +48,7 @@ fn invalid_configuration_is_reported_in_a_sentence() {
         let error = parse(text).unwrap_err().to_string();
         assert!(error.contains(words), "{text}: {error}");
     }
-    let missing = read(Path::new("/nowhere/mcp.json")).unwrap_err().to_string();
+    let missing = format!("{:#}", read(Path::new("/nowhere/mcp.json")).unwrap_err());
     assert!(missing.contains("/nowhere/mcp.json") && missing.contains("cannot be read"), "{missing}");
     assert!(parse(&" ".repeat(MAX_BYTES + 1)).unwrap_err().to_string().contains("256 KiB"));
 }

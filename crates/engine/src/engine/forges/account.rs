@@ -69,7 +69,12 @@ impl ForgeAccount {
     pub fn own(&self) -> ForgeResult<UserId> {
         let kind = ForgeErrorKind::Transient { after_ms: None, ambiguous: false };
         let what = format!("know the service's own account on {}", self.forge.name());
-        self.user_id().ok_or_else(|| ForgeError { kind, what, detail: "the forge has not answered yet".to_owned() })
+        self.user_id().ok_or_else(|| ForgeError {
+            kind,
+            what,
+            detail: "the forge has not answered yet".to_owned(),
+            cause: None,
+        })
     }
 
     /// Returns the reason why the forge is unavailable; `None` if it is available.

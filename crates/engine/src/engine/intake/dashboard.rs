@@ -4,6 +4,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use ralph_types::failure::Failure;
+
 use super::comments::{GivenCommand, WrittenCommand};
 use crate::domain::loops::command::{self, LoopCommand};
 use crate::domain::loops::{CommandInput, Loop, LoopInput};
@@ -82,8 +84,8 @@ pub enum DashboardCommandError {
     #[error("{login} may not give commands: {reason}")]
     Denied { login: String, reason: String },
     /// The forge could not be queried; nothing was changed.
-    #[error("nothing was changed: {0}; try again")]
-    Unavailable(String),
+    #[error("nothing was changed: {0:#}; try again")]
+    Unavailable(#[source] Failure),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -92,7 +94,7 @@ pub enum DashboardCommandError {
 impl From<EffectError> for DashboardCommandError {
     fn from(error: EffectError) -> Self {
         let (EffectError::Retry { why, .. } | EffectError::Permanent { why } | EffectError::Stopped { why }) = error;
-        Self::Unavailable(why)
+        Self::Unavailable(why.into())
     }
 }
 
@@ -101,7 +103,7 @@ impl From<IntakeError> for DashboardCommandError {
         match error {
             IntakeError::Store(error) => Self::Store(error),
             IntakeError::Retry { why, .. } | IntakeError::NotShown(why) | IntakeError::Contradicted(why) => {
-                Self::Unavailable(why)
+                Self::Unavailable(why.into())
             }
         }
     }
@@ -124,7 +126,7 @@ impl Intake {
         let current = current.ok_or_else(|| DashboardCommandError::UnknownLoop(id.clone()))?;
         let forge = &current.issue.repo.forge;
         let Some(account) = self.forges.accounts.get(forge) else {
-            return Err(DashboardCommandError::Unavailable(format!("the forge {forge} is not configured")));
+            return Err(DashboardCommandError::Unavailable(format!("the forge {forge} is not configured").into()));
         };
         let mut place = current.issue.clone();
         if let DashboardAuthor::Account(user) = author {
@@ -133,7 +135,7 @@ impl Intake {
             self.forges.place(account, &place.repo, true).await?;
             place.repo = self.forges.present_name(&place.repo).await?;
             let verdict = self.forges.permitted_now(account, &place.repo, user).await;
-            let verdict = verdict.map_err(|error| DashboardCommandError::Unavailable(error.to_string()))?;
+            let verdict = verdict.map_err(|error| DashboardCommandError::Unavailable(Failure::of(error)))?;
             self.still_named(account, &place.repo).await?;
             if let Authorization::Deny { reason, .. } = verdict {
                 return Err(DashboardCommandError::Denied { login: user.login.clone(), reason: reason.to_string() });

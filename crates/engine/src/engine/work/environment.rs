@@ -201,7 +201,7 @@ impl Verification {
         let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
         let named = registries(of.policy.environment.network.as_deref(), &paths);
         let mut hosts = hosts.clone();
-        hosts.extend(Hosts::parse(&named).map_err(|why| EffectError::Permanent { why: why.to_string() })?);
+        hosts.extend(Hosts::parse(&named).map_err(|why| EffectError::Permanent { why: format!("{why:#}") })?);
         Ok(Network::Only(EgressSettings { hosts, helper: program.clone(), refused: refused.clone() }))
     }
 

@@ -31,7 +31,7 @@ pub(super) struct OtlpExporter(BatchSpanProcessor);
 
 impl OtlpExporter {
     pub(super) fn start(endpoint: &Url, runtime: Handle) -> Result<Self, Failure> {
-        let http = client().connect_timeout(PATIENCE).timeout(PATIENCE).build().map_err(|error| error.to_string())?;
+        let http = client().connect_timeout(PATIENCE).timeout(PATIENCE).build().map_err(Failure::of)?;
         let collector = Collector { client: http, runtime, away: AtomicBool::new(false) };
         let endpoint = format!("{}/v1/traces", endpoint.as_str().trim_end_matches('/'));
         let exporter = SpanExporter::builder()
@@ -41,7 +41,7 @@ impl OtlpExporter {
             .with_protocol(Protocol::HttpBinary)
             .with_timeout(PATIENCE)
             .build()
-            .map_err(|error| error.to_string())?;
+            .map_err(Failure::of)?;
         let mut processor = BatchSpanProcessor::builder(exporter).build();
         let resource = Resource::builder()
             .with_service_name("ralph-bot")
@@ -57,7 +57,7 @@ impl OtlpExporter {
 
     /// Sends the remaining spans, and blocks the thread meanwhile.
     pub(super) fn stop(&self) -> Result<(), Failure> {
-        self.0.shutdown_with_timeout(LAST_WORDS).map_err(|error| Failure::new(error.to_string()))
+        self.0.shutdown_with_timeout(LAST_WORDS).map_err(Failure::of)
     }
 }
 

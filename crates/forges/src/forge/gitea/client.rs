@@ -3,6 +3,7 @@
 use ::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use ::http::{HeaderValue, Method, Request, Response};
 use bytes::Bytes;
+use ralph_types::failure::Failure;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -82,7 +83,7 @@ impl GiteaClient {
         if !body.is_empty() {
             request = request.header(CONTENT_TYPE, "application/json");
         }
-        request.body(body).map_err(|failure| error(Bug, "build a request", failure.to_string()))
+        request.body(body).map_err(|failure| error(Bug, "build a request", Failure::of(failure)))
     }
 
     /// Sends a GET request and parses the response.
@@ -118,7 +119,7 @@ impl GiteaClient {
             .address(parts)
             .as_str()
             .parse()
-            .map_err(|failure: ::http::uri::InvalidUri| error(Bug, what, failure.to_string()))?;
+            .map_err(|failure: ::http::uri::InvalidUri| error(Bug, what, Failure::of(failure)))?;
         json(what, &self.layer.call(what, request).await?)
     }
 
@@ -215,7 +216,7 @@ impl GiteaClient {
 
     /// Sends a POST request with a JSON body that changes nothing, and returns the body of the response as text.
     pub(super) async fn text(&self, what: &str, parts: &[&str], body: &impl Serialize) -> ForgeResult<String> {
-        let body = serde_json::to_vec(body).map_err(|failure| error(Bug, what, failure.to_string()))?;
+        let body = serde_json::to_vec(body).map_err(|failure| error(Bug, what, Failure::of(failure)))?;
         let mut request = self.request(Method::POST, parts, &[], Bytes::from(body))?;
         request.extensions_mut().insert(ReadOnly);
         Ok(String::from_utf8_lossy(self.layer.call(what, request).await?.body()).into_owned())
@@ -241,7 +242,7 @@ impl GiteaClient {
         parts: &[&str],
         body: &impl Serialize,
     ) -> ForgeResult<Response<Bytes>> {
-        let body = serde_json::to_vec(body).map_err(|failure| error(Bug, what, failure.to_string()))?;
+        let body = serde_json::to_vec(body).map_err(|failure| error(Bug, what, Failure::of(failure)))?;
         let mut request = self.request(method, parts, &[], Bytes::from(body))?;
         request.extensions_mut().insert(priority);
         self.layer.call(what, request).await

@@ -108,7 +108,7 @@ impl Gitea {
         let mut files = Vec::new();
         for path in found.files(wanted) {
             let file: FileContents = self.client.get(&what, &contents(repo, &path)?, &[]).await?;
-            let text = file.text().map_err(|wrong| error(ForgeErrorKind::Bug, &what, format!("{wrong:#}")))?;
+            let text = file.text().map_err(|wrong| error(ForgeErrorKind::Bug, &what, wrong))?;
             files.push(TextFile { path, text });
         }
         Ok(files)

@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 use http::Method;
+use ralph_types::failure::Failure;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -232,8 +233,9 @@ impl GitHub {
             data => data?,
         };
         let parsed: Result<OrderedPull, _> = serde_json::from_value(data["repository"]["pullRequest"].take());
-        let pull = parsed
-            .map_err(|failure| error(ForgeErrorKind::Bug, &what, format!("cannot parse the response: {failure}")))?;
+        let pull = parsed.map_err(|failure| {
+            error(ForgeErrorKind::Bug, &what, Failure::new("cannot parse the response").caused_by(failure))
+        })?;
         Ok(pull.left())
     }
 
@@ -243,7 +245,9 @@ impl GitHub {
         let variables = json!({ "owner": repo.owner, "name": repo.name, "number": number.0 });
         let mut data = self.client.graphql(call, SETTINGS, variables).await?;
         let parsed = serde_json::from_value(data["repository"].take());
-        parsed.map_err(|failure| error(ForgeErrorKind::Bug, &what, format!("cannot parse the response: {failure}")))
+        parsed.map_err(|failure| {
+            error(ForgeErrorKind::Bug, &what, Failure::new("cannot parse the response").caused_by(failure))
+        })
     }
 }
 

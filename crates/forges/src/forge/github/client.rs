@@ -408,7 +408,7 @@ impl GitHubClient {
     async fn deliver(&self, call: &ApiCall<'_>, grant: &Grant) -> ForgeResult<Response<Bytes>> {
         let request = self
             .request(call, grant)
-            .map_err(|detail| error(ForgeErrorKind::Bug, &call.what, format!("not sent: {detail:#}")))?;
+            .map_err(|detail| error(ForgeErrorKind::Bug, &call.what, Failure::new("not sent").caused_by(detail)))?;
         grant.layer.call(&call.what, request).await
     }
 
@@ -463,7 +463,8 @@ impl GitHubClient {
         };
         let (installation, key) = match call.scope {
             Scope::Anonymous | Scope::Own => {
-                let unsigned = |failure| error(ForgeErrorKind::Bug, &call.what, format!("cannot sign: {failure}"));
+                let unsigned =
+                    |failure| error(ForgeErrorKind::Bug, &call.what, Failure::new("cannot sign").caused_by(failure));
                 let signature = app.signature(self.clock.now()).map_err(unsigned)?;
                 return Ok(Grant::own(self.layer(None), Some(signature)));
             }
@@ -537,8 +538,7 @@ impl GitHubClient {
                 return Err(with_installation_advice(failure));
             }
         };
-        let expires_at =
-            wire::moment(&answer.expires_at).map_err(|wrong| error(ForgeErrorKind::Bug, what, format!("{wrong:#}")))?;
+        let expires_at = wire::moment(&answer.expires_at).map_err(|wrong| error(ForgeErrorKind::Bug, what, wrong))?;
         let token =
             InstallationToken { token: SecretString::from(answer.token), expires_at, minted_at: self.clock.now() };
         *held = Some(token.clone());

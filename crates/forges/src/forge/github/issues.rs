@@ -391,7 +391,7 @@ impl GitHub {
             let detail = format!(
                 "the server has no GraphQL and ignores `draft` in REST; mark the pull request as {wanted} by hand"
             );
-            return Err(error(ForgeErrorKind::Denied, &format!("{what} {}", repo.full_name()), &detail));
+            return Err(error(ForgeErrorKind::Denied, &format!("{what} {}", repo.full_name()), detail.as_str()));
         }
         Ok(())
     }

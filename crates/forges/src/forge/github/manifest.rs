@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use ::http::header::{ACCEPT, CONTENT_LENGTH, LOCATION};
-use ::http::{Request, Response, StatusCode};
+use ::http::{Request, StatusCode};
 use bytes::Bytes;
 use ralph_types::failure::Failure;
 use secrecy::SecretString;
@@ -179,7 +179,7 @@ impl CreatedApp {
 }
 
 /// Failed exchange of a code.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum ConversionFailure {
     /// GitHub does not know the code.
     #[error("GitHub does not know this code: it was used before, or is older than an hour; create the App again")]
@@ -188,8 +188,8 @@ pub enum ConversionFailure {
     #[error("GitHub refused the code (HTTP {0}); create the App again")]
     Refused(u16),
     /// GitHub did not respond, or the response was not understood; the code may still be valid.
-    #[error("could not request the App from GitHub ({0}); load this page again within the hour")]
-    Unavailable(String),
+    #[error("could not request the App from GitHub ({0:#}); load this page again within the hour")]
+    Unavailable(#[source] Failure),
 }
 
 /// Returns a transport for the exchange: no redirects, a small answer, timeouts.
@@ -216,26 +216,26 @@ pub async fn convert(transport: &dyn Transport, api: &Url, code: &str) -> Result
     if let Ok(mut path) = address.path_segments_mut() {
         path.pop_if_empty().extend(["app-manifests", code, "conversions"]);
     }
-    let unavailable = |why: String| ConversionFailure::Unavailable(why);
     let request = Request::post(address.as_str())
         .header(ACCEPT, "application/vnd.github+json")
         .header("x-github-api-version", "2022-11-28")
         .header(CONTENT_LENGTH, "0")
         .body(Bytes::new())
-        .map_err(|error| unavailable(error.to_string()))?;
-    let answer: Response<Bytes> = transport.send(request).await.map_err(|error| unavailable(error.to_string()))?;
+        .map_err(|error| ConversionFailure::Unavailable(Failure::of(error)))?;
+    let answer = transport.send(request).await.map_err(|error| ConversionFailure::Unavailable(error.detail))?;
     match answer.status() {
         StatusCode::CREATED | StatusCode::OK => Ok(answer.into_body()),
         StatusCode::NOT_FOUND => Err(ConversionFailure::Unknown),
         status if status.is_redirection() => {
             let to = answer.headers().get(LOCATION).and_then(|to| to.to_str().ok()).unwrap_or("another address");
             let to: String = to.chars().filter(|c| !c.is_control()).take(200).collect();
-            Err(unavailable(format!("it redirects to {to}, which is not followed; set the address of the API")))
+            let problem = Failure::new(format!("it redirects to {to}, which is not followed"));
+            Err(ConversionFailure::Unavailable(problem.with_hint("set the address of the API")))
         }
         status if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS => {
             Err(ConversionFailure::Refused(status.as_u16()))
         }
-        status => Err(unavailable(format!("HTTP {}", status.as_u16()))),
+        status => Err(ConversionFailure::Unavailable(format!("HTTP {}", status.as_u16()).into())),
     }
 }
 

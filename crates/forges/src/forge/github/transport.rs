@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::header::DATE;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Limited};
+use ralph_types::failure::Failure;
 use url::Url;
 
 use crate::clock::Clock;
@@ -51,22 +52,23 @@ impl Transport for OctocrabTransport {
             let (parts, body) = response.into_parts();
             let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await.map_err(|error| TransportError {
                 ambiguous: true,
-                detail: format!("could not read the response: {}", error_chain(error.as_ref())),
+                detail: Failure::new("could not read the response").caused_by(error),
             })?;
             Ok(Response::from_parts(parts, body.to_bytes()))
         };
         let late = |_| TransportError {
             ambiguous: true,
-            detail: format!("no complete response within {} s", self.total.as_secs_f64()),
+            detail: format!("no complete response within {} s", self.total.as_secs_f64()).into(),
         };
         tokio::time::timeout(self.total, exchange).await.map_err(late)?
     }
 }
 
-/// Converts an error. It is ambiguous unless the connection failed.
+/// Converts an error to its text, because octocrab's own text ends with a backtrace. It is ambiguous unless the connection
+/// failed.
 fn failed(error: &octocrab::Error) -> TransportError {
     let detail = error_chain(error);
-    TransportError { ambiguous: !detail.contains("(Connect)"), detail }
+    TransportError { ambiguous: !detail.contains("(Connect)"), detail: detail.into() }
 }
 
 /// Transport that measures the difference to the server's clock by the `Date` header of each response.

@@ -3,9 +3,9 @@
 use ::http::{Request, Response};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
+use ralph_types::failure::Failure;
 
 use super::{MAX_ANSWER_BYTES, Timeouts, Transport, TransportError};
-use crate::domain::model::error_chain::error_chain;
 use crate::net::client;
 
 /// HTTP transport with reqwest.
@@ -49,7 +49,7 @@ impl Transport for ReqwestTransport {
         let mut body = BytesMut::new();
         while let Some(chunk) = response.chunk().await.map_err(|error| failed(error, true))? {
             if body.len() + chunk.len() > self.max_bytes {
-                let detail = format!("the response is larger than {} bytes", self.max_bytes);
+                let detail = format!("the response is larger than {} bytes", self.max_bytes).into();
                 return Err(TransportError { ambiguous: true, detail });
             }
             body.extend_from_slice(&chunk);
@@ -61,13 +61,15 @@ impl Transport for ReqwestTransport {
     }
 }
 
-/// Converts an error and its causes to one line, without the address.
+/// Converts an error, without the address.
 fn failed(error: reqwest::Error, ambiguous: bool) -> TransportError {
-    TransportError { ambiguous, detail: error_chain(&error.without_url()) }
+    TransportError { ambiguous, detail: Failure::of(error.without_url()) }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error;
+
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
@@ -111,7 +113,7 @@ mod tests {
         for answer in cases {
             let failure = exchange(answer, 5).await.0.unwrap_err();
             assert!(failure.ambiguous, "{failure}");
-            assert!(!failure.detail.contains("127.0.0.1"), "the address is left out: {failure}");
+            assert!(!failure.to_string().contains("127.0.0.1"), "the address is left out: {failure}");
         }
     }
 
@@ -122,6 +124,10 @@ mod tests {
         let address = format!("http://{}/", listener.local_addr().unwrap());
         drop(listener);
         let request = Request::get(address).body(Bytes::new()).unwrap();
-        assert!(!ReqwestTransport::new(Timeouts::USUAL).unwrap().send(request).await.unwrap_err().ambiguous);
+        let failure = ReqwestTransport::new(Timeouts::USUAL).unwrap().send(request).await.unwrap_err();
+        assert!(!failure.ambiguous);
+        let mut causes = std::iter::successors(Error::source(&failure), |&cause| cause.source());
+        assert!(causes.any(|cause| cause.is::<reqwest::Error>()), "{failure:?}");
+        assert!(failure.to_string().starts_with("error sending request: ") && failure.to_string().contains("refused"));
     }
 }

@@ -25,8 +25,8 @@ use crate::forge::gitea::{Gitea, GiteaSettings};
 use crate::forge::github::{EVENTS, GitHub, GitHubAuth, GitHubSettings, PERMISSIONS};
 use crate::forge::http::{RateSettings, ReqwestTransport, Timeouts, Transport, TransportError};
 use crate::forge::{
-    Capabilities, CiState, CommitStatus, Confirmations, Forge, ForgeErrorKind, LabelSpec, NewIssue, NewPull,
-    ParsedDelivery, Permission, Reaction,
+    Capabilities, CiState, CommitStatus, Confirmations, Forge, ForgeErrorKind, InterruptedStatus, LabelSpec, NewIssue,
+    NewPull, ParsedDelivery, Permission, Reaction,
 };
 
 /// Fake forge with one repository, three accounts and a manual clock.

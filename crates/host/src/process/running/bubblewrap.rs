@@ -32,7 +32,7 @@ async fn find() -> Result<Bubblewrap, Failure> {
     )?;
     let mut spec = ProcessSpec::new(program, "/").args(["--version"]);
     spec.limits = ProcessLimits { wall: Duration::from_secs(10), keep_bytes: 4096, ..ProcessLimits::default() };
-    let finished = super::run(spec, &CancellationToken::new(), None).await.map_err(|e| e.to_string())?;
+    let finished = super::run(spec, &CancellationToken::new(), None).await.map_err(Failure::of)?;
     let version = finished.stdout.head.trim().rsplit(' ').next().unwrap_or_default().to_owned();
     if finished.success() && version.starts_with(|c: char| c.is_ascii_digit()) {
         Ok(Bubblewrap { program: program.to_owned(), version })

@@ -166,7 +166,8 @@ impl SandboxView {
 
     /// Adds the program itself, and the package that its link leads to.
     fn show_program(&self, arguments: &mut Arguments, program: &Path) -> Result<(), Failure> {
-        let real = program.canonicalize().map_err(|e| format!("{program:?} cannot be found: {e}"))?;
+        let real = program.canonicalize();
+        let real = real.map_err(|error| Failure::new(format!("{program:?} cannot be found")).caused_by(error))?;
         if !self.shows(&real) {
             arguments.bind(package(&real), false)?;
         }

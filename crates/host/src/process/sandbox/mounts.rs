@@ -72,16 +72,18 @@ impl Mounts {
         let namespace = user_namespace(user)?;
         let mut mounts = BTreeMap::new();
         for (path, writable) in binds {
-            let real = path.canonicalize().map_err(|e| format!("{path:?} cannot be added to it: {e}"))?;
+            let not_added = || Failure::new(format!("{path:?} cannot be added to it"));
+            let real = path.canonicalize().map_err(|error| not_added().caused_by(error))?;
             match mapped(&real, &namespace) {
                 Ok(mount) => {
                     let target = CString::new(real.as_os_str().as_bytes());
-                    let target = target.map_err(|e| format!("{path:?} cannot be added to it: {e}"))?;
+                    let target = target.map_err(|error| not_added().caused_by(error))?;
                     mounts.insert((real.components().count(), target), mount);
                 }
                 Err(_) if !writable => {}
                 Err(error) => {
-                    return Err(Failure::new(format!("{path:?} cannot be made writable in it: {}", reason(&error))));
+                    let problem = Failure::new(format!("{path:?} cannot be made writable in it"));
+                    return Err(problem.with_hint(advice(&error)).caused_by(error));
                 }
             }
         }
@@ -145,8 +147,8 @@ fn mapped(path: &Path, namespace: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(mount)
 }
 
-/// Describes why a mount with mapped owners was refused, with advice.
-fn reason(error: &io::Error) -> String {
+/// Returns advice about a refused mount with mapped owners.
+fn advice(error: &io::Error) -> String {
     let advice = match error.raw_os_error() {
         Some(libc::EINVAL) => {
             "its file system does not support idmapped mounts: put `data_dir` on ext4, xfs, btrfs or tmpfs, or "
@@ -154,7 +156,7 @@ fn reason(error: &io::Error) -> String {
         Some(libc::ENOSYS) => "the kernel does not support idmapped mounts: use Linux 5.12 or newer, or ",
         _ => "the service is root without the capability CAP_SYS_ADMIN: ",
     };
-    format!("{error}; {advice}{NOT_AS_ROOT}")
+    format!("{advice}{NOT_AS_ROOT}")
 }
 
 /// Returns a user namespace that maps root to `user`; created once per user.
@@ -165,7 +167,8 @@ fn user_namespace(user: SandboxUser) -> Result<Arc<OwnedFd>, Failure> {
         return Ok(namespace.clone());
     }
     let created = create_user_namespace(user).map_err(|error| {
-        format!("the service is root and cannot create a user namespace for its files: {error}; {NOT_AS_ROOT}")
+        let problem = Failure::new("the service is root and cannot create a user namespace for its files");
+        problem.caused_by(error).with_hint(NOT_AS_ROOT)
     })?;
     Ok(known.entry(user.id()).or_insert(Arc::new(created)).clone())
 }
@@ -237,7 +240,7 @@ mod tests {
             (libc::ENOSYS, "use Linux 5.12"),
             (libc::EPERM, "without the capability CAP_SYS_ADMIN"),
         ] {
-            let text = reason(&io::Error::from_raw_os_error(error));
+            let text = advice(&io::Error::from_raw_os_error(error));
             assert!(text.contains(words) && text.ends_with(NOT_AS_ROOT), "{text}");
         }
     }

@@ -204,7 +204,7 @@ pub(super) fn of_unseen_memory() -> Result<&'static [Vec<u8>; 3], Failure> {
             let buffers = BTreeMap::from([(libc::SYS_setsockopt, larger)]);
             Ok([program(sizes, libc::EINVAL)?, program(unknown, libc::ENOSYS)?, program(buffers, 0)?])
         };
-        built().map(|programs| programs.map(|one| bytes(&one))).map_err(|error| unknown_here(&error))
+        built().map(|programs| programs.map(|one| bytes(&one))).map_err(unknown_here)
     });
     FILTERS.as_ref().map_err(Clone::clone)
 }
@@ -215,11 +215,11 @@ pub(super) fn of_unseen_memory() -> Result<&'static [Vec<u8>; 3], Failure> {
 /// The architecture is not supported.
 pub(super) fn programs() -> Result<[BpfProgram; 3], Failure> {
     let built = || Ok([refused()?, missing(), ignored()?]);
-    built().map_err(|error| unknown_here(&error))
+    built().map_err(unknown_here)
 }
 
-fn unknown_here(error: &seccompiler::BackendError) -> Failure {
-    Failure::new(format!("there is no filter of system calls for {}: {error}", std::env::consts::ARCH))
+fn unknown_here(error: seccompiler::BackendError) -> Failure {
+    Failure::new(format!("there is no filter of system calls for {}", std::env::consts::ARCH)).caused_by(error)
 }
 
 /// Returns the filter that refuses calls with `EPERM`.

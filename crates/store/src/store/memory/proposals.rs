@@ -1,5 +1,7 @@
 //! Review comments, and proposals of conventions from recurring comments.
 
+use ralph_types::failure::Failure;
+
 use super::StoredLearning;
 use crate::domain::knowledge::memory::{
     Content, Learning, MAX_ANSWERED_PROPOSALS, MAX_OPEN_PROPOSALS, MAX_REMARKS, MemorySettings, PROPOSAL_DAYS,
@@ -114,7 +116,7 @@ fn read(row: &Row<'_>) -> SqlResult<Proposal> {
     Ok(Proposal {
         number: row.get::<_, i64>(0)?.unsigned_abs(),
         repository: serde_json::from_str(&repository)
-            .map_err(|error| SqlError::Value { column: 1, detail: error.to_string() })?,
+            .map_err(|error| SqlError::Value { column: 1, detail: Failure::of(error) })?,
         text: row.get(2)?,
         state: ProposalState::parse(&state).unwrap_or(ProposalState::Rejected),
         loops: row.get(4)?,

@@ -279,7 +279,7 @@ async fn export_is_imported_once() {
     for (line, says) in
         [(cut, "it is not a learning"), ("[]", "it is not a learning"), (&changed, "its checksum is wrong")]
     {
-        let error = with_line_7(line).to_string();
+        let error = format!("{:#}", with_line_7(line));
         assert!(
             error.starts_with("line 7: ") && error.contains(says) && error.ends_with("nothing was imported"),
             "{error}"

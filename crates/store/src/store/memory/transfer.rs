@@ -68,12 +68,13 @@ pub fn export(c: &Connection) -> StoreResult<(String, Vec<DamagedLearning>)> {
 pub fn parse(text: &str, masker: &Masker) -> Result<Vec<Learning>, Failure> {
     let mut learnings = Vec::new();
     for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
-        let wrong = |what: Failure| Failure::new(format!("line {number}: {what}; nothing was imported"));
+        let wrong =
+            |why: Failure| Failure::new(format!("line {number}")).caused_by(why).with_hint("nothing was imported");
         if line.len() > MAX_LINE {
             return Err(wrong(format!("it is longer than {MAX_LINE} bytes").into()));
         }
         let ExportLine { checksum, learning } =
-            serde_json::from_str(line).map_err(|error| wrong(format!("it is not a learning: {error}").into()))?;
+            serde_json::from_str(line).map_err(|error| wrong(Failure::new("it is not a learning").caused_by(error)))?;
         if learning.checksum() != checksum {
             return Err(wrong("its checksum is wrong; export it again from its source".into()));
         }

@@ -1,5 +1,7 @@
 //! Compresses long texts with LZ4.
 
+use ralph_types::failure::Failure;
+
 use crate::store::sql::{ToSql, ToSqlOutput, ValueRef};
 use crate::store::{StoreError, StoreResult};
 
@@ -41,19 +43,20 @@ impl ToSql for Packed {
 /// # Errors
 /// `Bug` if the stored bytes are damaged.
 pub(super) fn text(stored: ValueRef<'_>) -> StoreResult<String> {
-    let damaged =
-        |detail: String| StoreError::Bug { detail: format!("a text of the session memory is damaged: {detail}") };
+    let damaged = |cause: Failure| StoreError::Bug {
+        detail: Failure::new("a text of the session memory is damaged").caused_by(cause),
+    };
     match stored {
         ValueRef::Text(bytes) => Ok(String::from_utf8_lossy(bytes).into_owned()),
         ValueRef::Blob(bytes) => {
-            let length = lz4_flex::block::uncompressed_size(bytes).map_err(|error| damaged(error.to_string()))?.0;
+            let length = lz4_flex::block::uncompressed_size(bytes).map_err(|error| damaged(Failure::of(error)))?.0;
             if length > LONGEST {
-                return Err(damaged(format!("it claims {length} bytes")));
+                return Err(damaged(format!("it claims {length} bytes").into()));
             }
-            let bytes = lz4_flex::decompress_size_prepended(bytes).map_err(|error| damaged(error.to_string()))?;
-            String::from_utf8(bytes).map_err(|error| damaged(error.to_string()))
+            let bytes = lz4_flex::decompress_size_prepended(bytes).map_err(|error| damaged(Failure::of(error)))?;
+            String::from_utf8(bytes).map_err(|error| damaged(Failure::of(error)))
         }
-        other => Err(damaged(format!("it is of the type {}", other.data_type()))),
+        other => Err(damaged(format!("it is of the type {}", other.data_type()).into())),
     }
 }
 

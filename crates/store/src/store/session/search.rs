@@ -101,7 +101,9 @@ pub(super) fn columns(tier: SessionTier) -> &'static str {
 impl SearchFailure {
     fn into_error(self, what: &str) -> StoreError {
         match self {
-            Self::Refused => StoreError::Bug { detail: format!("the search of the session memory refused {what:?}") },
+            Self::Refused => {
+                StoreError::Bug { detail: format!("the search of the session memory refused {what:?}").into() }
+            }
             Self::Store(error) => error,
         }
     }
@@ -244,7 +246,7 @@ fn hit(c: &Connection, found: &SessionMatch, finder: Option<&Regex>) -> StoreRes
     let mut statement = c.prepare_cached(sql)?;
     let mut rows = statement.query([found.id])?;
     let Some(row) = rows.next()? else {
-        return Err(StoreError::Bug { detail: "a search row of the session memory has no text".to_owned() });
+        return Err(StoreError::Bug { detail: "a search row of the session memory has no text".into() });
     };
     match found.tier {
         SessionTier::Raw => {

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
+use ralph_types::failure::Failure;
 use rusqlite::Connection;
 use tokio_util::sync::CancellationToken;
 
@@ -51,8 +52,9 @@ impl Checkpointer {
             }
         };
         let thread = std::thread::Builder::new().name("store-checkpoints".into()).spawn(run);
-        let thread =
-            thread.map_err(|error| failure(format!("the thread for checkpoints could not be started: {error}")))?;
+        let thread = thread.map_err(|error| {
+            failure(Failure::new("the thread for checkpoints could not be started").caused_by(error))
+        })?;
         writer.wal_hook(Some(|_, pages| {
             LOG_PAGES.set(pages.try_into().unwrap_or_default());
             Ok(())

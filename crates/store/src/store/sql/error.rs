@@ -1,8 +1,10 @@
 //! Errors of statements.
 
+use ralph_types::failure::Failure;
+
 use crate::store::StoreError;
 
-/// Error of a statement.
+/// Error of a statement. Like [`StoreError`], `Display` prints the causes of a detail.
 #[derive(Debug, thiserror::Error)]
 pub enum SqlError {
     /// A query for one row returned none.
@@ -12,8 +14,12 @@ pub enum SqlError {
     #[error(transparent)]
     Sqlite(rusqlite::Error),
     /// A value does not have the expected type.
-    #[error("the value of column {column} is not usable: {detail}")]
-    Value { column: usize, detail: String },
+    #[error("the value of column {column} is not usable: {detail:#}")]
+    Value {
+        column: usize,
+        #[source]
+        detail: Failure,
+    },
     /// The full-text index rejects a search expression.
     #[error("{0:?} is not a search expression")]
     RefusedExpression(String),
@@ -21,6 +27,11 @@ pub enum SqlError {
     #[error(transparent)]
     Store(StoreError),
 }
+
+/// Error of SQLite as a cause. It has no further cause, because that of `rusqlite` repeats the message as a number.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct SqliteError(pub rusqlite::Error);
 
 /// Result of a statement.
 pub type SqlResult<T> = Result<T, SqlError>;
@@ -40,7 +51,7 @@ impl From<SqlError> for StoreError {
             SqlError::Sqlite(error) => error.into(),
             SqlError::Store(error) => error,
             SqlError::NoRow | SqlError::Value { .. } | SqlError::RefusedExpression(_) => {
-                Self::Bug { detail: error.to_string() }
+                Self::Bug { detail: Failure::of(error) }
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Parameters of statements.
 
+use ralph_types::failure::Failure;
 use rusqlite::Statement;
 use rusqlite::types::{FromSqlError, ToSql, ToSqlOutput, Value};
 
@@ -23,7 +24,7 @@ impl Binder<'_, '_> {
                 Ok(statement.raw_bind_parameter(*count, value)?)
             }
             BoundTo::Values(values) => {
-                let unfit = |error: FromSqlError| SqlError::Value { column: values.len(), detail: error.to_string() };
+                let unfit = |error: FromSqlError| SqlError::Value { column: values.len(), detail: Failure::of(error) };
                 let value = match value.to_sql()? {
                     ToSqlOutput::Owned(value) => value,
                     ToSqlOutput::Borrowed(value) => value.try_into().map_err(unfit)?,

@@ -1,5 +1,6 @@
 //! Rows of a query.
 
+use ralph_types::failure::Failure;
 use rusqlite::types::{FromSql, ValueRef};
 
 use super::error::{SqlError, SqlResult};
@@ -37,7 +38,7 @@ impl<'a> Row<'a> {
             RowSource::Postgres(row) => {
                 let column = at.position();
                 let read = T::column_result(value(row, column)?);
-                read.map_err(|error| SqlError::Value { column, detail: error.to_string() })
+                read.map_err(|error| SqlError::Value { column, detail: Failure::of(error) })
             }
         }
     }

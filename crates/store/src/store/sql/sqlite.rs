@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use failpoint::kill_point;
+use ralph_types::failure::Failure;
 use rusqlite::{Connection, OpenFlags};
 use tempfile::NamedTempFile;
 
@@ -11,7 +12,7 @@ use super::engine::DatabaseEngine;
 use crate::clock::Stopwatch;
 use crate::process::private;
 use crate::store::schema::{self, SchemaLock};
-use crate::store::{Mode, StoreError, StoreResult, failure, opening_failed, unusable, with_path};
+use crate::store::{Mode, SqliteError, StoreError, StoreResult, failure, opening_failed, unusable, with_path};
 
 /// Oldest SQLite version without the WAL-reset corruption bug (3.51.3).
 const OLDEST_SQLITE: i32 = 3_051_003;
@@ -219,10 +220,12 @@ impl DatabaseEngine for Connection {
 /// complete and readable only by its owner, or it does not exist.
 pub fn backup_file(from: &Path, to: &Path) -> StoreResult<()> {
     if std::fs::symlink_metadata(to).is_ok() {
-        return Err(StoreError::Duplicate { detail: format!("{} already exists; choose another file", to.display()) });
+        return Err(StoreError::Duplicate {
+            detail: format!("{} already exists; choose another file", to.display()).into(),
+        });
     }
     let source = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)
-        .map_err(|e| StoreError::Failed { path: from.to_path_buf(), detail: e.to_string() })?;
+        .map_err(|e| StoreError::Failed { path: from.to_path_buf(), detail: Failure::of(SqliteError(e)) })?;
     source.busy_timeout(BUSY_TIMEOUT)?;
     let failed = |error: std::io::Error| with_path(error.into(), to);
     // Write the copy under a temporary name, readable only by its owner, because it contains issues of private repositories.
@@ -261,7 +264,10 @@ fn check_writable(path: &Path) -> StoreResult<()> {
     for place in [folder_of(path), path] {
         match rustix::fs::access(place, rustix::fs::Access::WRITE_OK) {
             Err(rustix::io::Errno::NOENT) | Ok(()) => {}
-            Err(why) => return Err(failure(format!("{} cannot be written: {why}", place.display()))),
+            Err(error) => {
+                let problem = Failure::new(format!("{} cannot be written", place.display()));
+                return Err(failure(problem.caused_by(error)));
+            }
         }
     }
     Ok(())

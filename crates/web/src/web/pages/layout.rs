@@ -14,6 +14,7 @@ pub(super) use super::page_def::{PageDef, PageNav, PageRights};
 use crate::domain::loops::LoopState;
 use crate::domain::report;
 use crate::domain::trust::viewer::ViewRight;
+use crate::engine::DashboardCommandError;
 use crate::store::StoreError;
 use crate::web::markup::{POLICY, Templates, beside_tasks, error_context, rendered, templates, with_status};
 use crate::web::{Viewer, WebState, assets};
@@ -138,10 +139,10 @@ pub(super) enum PageError {
     Invalid(String),
     /// The forge cannot be queried.
     #[error("{0}")]
-    Unavailable(String),
+    Unavailable(#[source] DashboardCommandError),
     /// The store failed.
     #[error("The database could not be read; the log of the service says why.")]
-    Store(StoreError),
+    Store(#[source] StoreError),
 }
 
 /// Error for viewers who are not operators.
@@ -211,5 +212,19 @@ pub(super) fn require_token(viewer: &Viewer, token: &str) -> Result<(), PageErro
     match bool::from(viewer.csrf.as_bytes().ct_eq(token.as_bytes())) {
         true => Ok(()),
         false => Err(PageError::Forbidden("The form is too old; go back, load the page again, and repeat.")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    #[test]
+    fn page_errors_keep_their_causes() {
+        let error = PageError::Unavailable(DashboardCommandError::Unavailable("no connection".into()));
+        assert_eq!(error.to_string(), "nothing was changed: no connection; try again");
+        assert!(error.source().is_some_and(|cause| cause.is::<DashboardCommandError>()), "{error:?}");
     }
 }

@@ -243,7 +243,7 @@ async fn given(state: &WebState, viewer: &Viewer, id: &LoopId, form: &CommandFor
         DashboardCommandError::Denied { .. } => {
             PageError::Forbidden("The forge says that you may not give commands there.")
         }
-        DashboardCommandError::Unavailable(_) => PageError::Unavailable(error.to_string()),
+        failure @ DashboardCommandError::Unavailable(_) => PageError::Unavailable(failure),
         DashboardCommandError::Store(error) => PageError::Store(error),
     })?;
     let status = match answer.outcome {

@@ -17,7 +17,7 @@ pub(super) struct Unreachable;
 #[async_trait]
 impl Transport for Unreachable {
     async fn send(&self, _: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
-        Err(TransportError { ambiguous: false, detail: "unreachable".to_owned() })
+        Err(TransportError { ambiguous: false, detail: "unreachable".into() })
     }
 }
 

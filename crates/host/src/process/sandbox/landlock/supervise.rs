@@ -41,7 +41,7 @@ const SIGNALLED: i32 = 128;
 /// the exit code.
 pub fn confined_exec(program: &OsStr, arguments: &[OsString]) -> u8 {
     supervise(program, arguments).unwrap_or_else(|reason| {
-        anstream::eprintln!("{MESSAGE}{reason}");
+        anstream::eprintln!("{MESSAGE}{reason:#}");
         NOT_STARTED
     })
 }
@@ -49,19 +49,19 @@ pub fn confined_exec(program: &OsStr, arguments: &[OsString]) -> u8 {
 fn supervise(program: &OsStr, arguments: &[OsString]) -> Result<u8, Failure> {
     let policy = read_policy()?;
     let failed = |what: &str| {
-        let what = what.to_owned();
-        move |error: io::Error| format!("{what}: {error}")
+        let problem = Failure::new(what);
+        move |error: io::Error| problem.caused_by(error)
     };
     let adopts = rustix::process::set_parent_process_death_signal(Some(END_ALL))
         .and_then(|()| rustix::process::set_child_subreaper(Some(rustix::process::getpid())));
-    adopts.map_err(|error| format!("its processes cannot be adopted: {error}"))?;
+    adopts.map_err(|error| Failure::new("its processes cannot be adopted").caused_by(error))?;
     children().map_err(failed("the kernel does not list child processes (CONFIG_PROC_CHILDREN)"))?;
     let parent = rustix::process::getppid().map_or(0, Pid::as_raw_pid);
     if u32::try_from(parent) != Ok(policy.service) {
         return Err(Failure::new("the service ended"));
     }
     let signals = block_signals().map_err(failed("signals cannot be waited for"))?;
-    let mut ruleset = Some(ruleset(&policy).map_err(|error| unsupported(&error))?);
+    let mut ruleset = Some(ruleset(&policy).map_err(unsupported)?);
     let filters = filters(&policy)?;
     #[expect(clippy::disallowed_methods, reason = "it starts the program that `run` was to start")]
     let mut command = Command::new(program);
@@ -85,14 +85,13 @@ fn read_policy() -> Result<ConfinedAccess, Failure> {
     // SAFETY: the service passes this descriptor for this purpose; where it does not, reading fails.
     let mut file = unsafe { File::from_raw_fd(POLICY_FD) };
     file.read_to_end(&mut text).map_err(|_| "it is called by the service only; there is no policy")?;
-    serde_json::from_slice(&text).map_err(|error| Failure::new(format!("its policy cannot be read: {error}")))
+    serde_json::from_slice(&text).map_err(|error| Failure::new("its policy cannot be read").caused_by(error))
 }
 
 /// Describes why the kernel does not support these rules.
-fn unsupported(error: &RulesetError) -> String {
-    format!(
-        "the kernel cannot confine it by Landlock: {error}; use Linux 6.12 or newer with `landlock` in its `lsm=` list"
-    )
+fn unsupported(error: RulesetError) -> Failure {
+    let problem = Failure::new("the kernel cannot confine it by Landlock").caused_by(error);
+    problem.with_hint("use Linux 6.12 or newer with `landlock` in its `lsm=` list")
 }
 
 /// Confines this process. Called between fork and exec.

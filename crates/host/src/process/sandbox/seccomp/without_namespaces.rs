@@ -82,7 +82,7 @@ pub(in crate::process::sandbox) struct Open {
 /// # Errors
 /// The architecture is not supported.
 pub(in crate::process::sandbox) fn filter(open: Open) -> Result<BpfProgram, Failure> {
-    rules(open).and_then(|rules| program(rules, libc::EPERM)).map_err(|error| unknown_here(&error))
+    rules(open).and_then(|rules| program(rules, libc::EPERM)).map_err(unknown_here)
 }
 
 fn rules(open: Open) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {

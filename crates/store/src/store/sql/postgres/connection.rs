@@ -92,7 +92,7 @@ impl PgConnection {
     /// Returns the number that a query returns as a text.
     pub(super) fn number(&self, sql: &str) -> StoreResult<i64> {
         let text: String = self.on(|client| client.query_one(sql, &[]))?.get(0);
-        text.parse().map_err(|_| StoreError::Bug { detail: format!("{text} is not a number") })
+        text.parse().map_err(|_| StoreError::Bug { detail: format!("{text} is not a number").into() })
     }
 
     /// Whether a transaction of a lost connection was committed.

@@ -32,10 +32,10 @@ pub(super) fn classified(error: &postgres::Error) -> StoreError {
     let detail = reason(error);
     let Some(state) = error.code() else {
         // Without an answer of the server, the connection was lost. Otherwise, a value did not have the expected type.
-        return if is_lost(error) { StoreError::Busy } else { StoreError::Bug { detail } };
+        return if is_lost(error) { StoreError::Busy } else { StoreError::Bug { detail: detail.into() } };
     };
     match state {
-        _ if state.code().starts_with("23") => StoreError::Duplicate { detail },
+        _ if state.code().starts_with("23") => StoreError::Duplicate { detail: detail.into() },
         &SqlState::DISK_FULL => StoreError::Full { path: PathBuf::new() },
         &SqlState::INSUFFICIENT_PRIVILEGE => unusable(detail),
         &SqlState::QUERY_CANCELED => StoreError::TooSlow,
@@ -48,7 +48,7 @@ pub(super) fn classified(error: &postgres::Error) -> StoreError {
             // The connection, the server's resources, or an operator's intervention.
             "08" | "53" | "57" => StoreError::Busy,
             "58" | "XX" | "F0" => failure(detail),
-            _ => StoreError::Bug { detail },
+            _ => StoreError::Bug { detail: detail.into() },
         },
     }
 }

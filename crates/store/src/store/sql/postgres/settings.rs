@@ -62,7 +62,7 @@ impl PgSettings {
         }
         let has_tls = |host: &DatabaseHost| !host.is_socket() && address.tls.unwrap_or(!host.is_local());
         let tls = if address.hosts.iter().any(has_tls) {
-            Some(net::tls(address.root_certificate.as_deref()).map_err(|error| unusable(format!("{error:#}")))?)
+            Some(net::tls(address.root_certificate.as_deref()).map_err(unusable)?)
         } else {
             None
         };

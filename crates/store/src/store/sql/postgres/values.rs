@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use bytes::BytesMut;
+use ralph_types::failure::Failure;
 
 use postgres::types::{Format, FromSql, IsNull, ToSql, Type, to_sql_checked};
 
@@ -43,7 +44,7 @@ impl ToSql for Encoded {
 
 /// Encodes a value as a parameter of a type.
 pub(super) fn encode(value: &Value, of: &Type) -> SqlResult<Encoded> {
-    let unfit = || SqlError::Value { column: 0, detail: format!("{value:?} does not fit into {of}") };
+    let unfit = || SqlError::Value { column: 0, detail: format!("{value:?} does not fit into {of}").into() };
     let binary = |bytes: &[u8]| Ok(Encoded { bytes: Some(bytes.to_vec()), is_text: false });
     let text = |text: String| Ok(Encoded { bytes: Some(text.into_bytes()), is_text: true });
     match (value, of) {
@@ -93,7 +94,7 @@ impl<'a> FromSql<'a> for Raw<'a> {
 
 /// Returns the value of a column.
 pub fn value(row: &PgRow, at: usize) -> SqlResult<ValueRef<'_>> {
-    let missing = |error: postgres::Error| SqlError::Value { column: at, detail: error.to_string() };
+    let missing = |error: postgres::Error| SqlError::Value { column: at, detail: Failure::of(error) };
     let Raw { of, bytes } = row.try_get::<_, Raw<'_>>(at).map_err(missing)?;
     let Some(bytes) = bytes else { return Ok(ValueRef::Null) };
     let read = match of {
@@ -110,7 +111,7 @@ pub fn value(row: &PgRow, at: usize) -> SqlResult<ValueRef<'_>> {
         Type::NUMERIC => numeric(bytes),
         _ => None,
     };
-    read.ok_or_else(|| SqlError::Value { column: at, detail: format!("it has the type {of}") })
+    read.ok_or_else(|| SqlError::Value { column: at, detail: format!("it has the type {of}").into() })
 }
 
 /// Returns a number with digits to the base 10,000, such as a sum: an integer, or a real number if it has a fraction.
