@@ -32,6 +32,8 @@ impl ReqwestTransport {
             .connect_timeout(timeouts.connect)
             .read_timeout(timeouts.idle)
             .timeout(timeouts.total)
+            // Otherwise the kernel sends a change again after a broken connection recovers, although a later attempt has made it.
+            .tcp_user_timeout(timeouts.idle * 2 / 3)
             .build()
             .map_err(|error| failed(error, false))?;
         Ok(Self { client, max_bytes })
