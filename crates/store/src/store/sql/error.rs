@@ -28,7 +28,7 @@ pub enum SqlError {
     Store(StoreError),
 }
 
-/// Error of SQLite as a cause. It has no further cause, because that of `rusqlite` repeats the message as a number.
+/// Error of SQLite as a cause. It has no further cause, because the cause in `rusqlite` repeats the message as a number.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct SqliteError(pub rusqlite::Error);
