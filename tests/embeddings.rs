@@ -125,16 +125,16 @@ fn invalid_model_is_reported_with_its_file() {
     ];
     for (tensors, says) in cases {
         let folder = folder(tensors);
-        let error = StaticModel::load(folder.path()).expect_err(says).to_string();
+        let error = format!("{:#}", StaticModel::load(folder.path()).expect_err(says));
         assert!(error.contains("model.safetensors: ") && error.contains(says), "{error}");
     }
     for (name, text) in [("model.safetensors", "{}"), ("tokenizer.json", "{\"model\":1}"), ("config.json", "[]")] {
         let folder = folder(&[table()]);
         std::fs::write(folder.path().join(name), text).expect("written");
-        let error = StaticModel::load(folder.path()).expect_err(name).to_string();
+        let error = format!("{:#}", StaticModel::load(folder.path()).expect_err(name));
         assert!(error.contains(name), "{error}");
         std::fs::remove_file(folder.path().join(name)).expect("removed");
-        let error = StaticModel::load(folder.path()).expect_err(name).to_string();
+        let error = format!("{:#}", StaticModel::load(folder.path()).expect_err(name));
         assert!(error.contains(name) && error.contains("No such file"), "{error}");
     }
 }
@@ -171,8 +171,8 @@ async fn missing_and_broken_model_files_are_reported() {
     std::fs::write(model.join("tokenizer.json"), "{").expect("written");
     let config = config(folder.path()).expect("its files are there");
     let env = Env::of([("PATH", "/usr/bin:/bin")]);
-    let error =
-        Application::start(&config, &env, Options::of(&config)).await.err().expect("it does not start").to_string();
+    let error = Application::start(&config, &env, Options::of(&config)).await.err().expect("it does not start");
+    let error = format!("{error:#}");
     assert!(
         error.starts_with("`memory.embeddings`: ") && error.contains("tokenizer.json: it is not a valid tokenizer"),
         "{error}"

@@ -178,8 +178,9 @@ mod tests {
         assert!(matches!(wrong, Err(TelemetryError::Filter(_))));
         let wrong = wrong.expect_err("a wrong filter");
         assert!(std::error::Error::source(&wrong).is_some_and(|cause| cause.is::<ParseError>()), "{wrong:?}");
-        let start = "environment variable RALPH_LOG: not a filter such as `info` or `ralph=debug`: ";
-        assert_eq!(format!("{:#}", Failure::of(wrong)), format!("{start}invalid filter directive"));
+        let sentence = "environment variable RALPH_LOG: not a filter such as `info` or `ralph=debug`: error parsing level filter: \
+                        expected one of \"off\", \"error\", \"warn\", \"info\", \"debug\", \"trace\", or a number 0-5";
+        assert_eq!(format!("{:#}", Failure::of(wrong)), sentence);
     }
 
     #[test]
