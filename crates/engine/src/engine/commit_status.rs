@@ -129,7 +129,7 @@ async fn set_once(
             Ok(InterruptedStatus::Set(id)) => return Ok(Some(id)),
             Ok(InterruptedStatus::Other(other)) => id = Some(other),
             Ok(InterruptedStatus::Missing) => {}
-            // The request to set it says what this means.
+            // The request to set it returns the same error.
             Err(error) if matches!(error.kind, ForgeErrorKind::NotFound | ForgeErrorKind::Denied) => {}
             Err(error) => return Err(error.into()),
         }

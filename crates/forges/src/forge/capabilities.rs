@@ -237,7 +237,7 @@ pub trait CommitStatuses: Send + Sync {
     /// Sets the status [`VERIFIED_STATUS`](super::VERIFIED_STATUS) of a commit and returns its id. `id` is the id of
     /// the status to update; forges that keep all statuses add a new one instead.
     async fn set_commit_status(&self, repo: &RepoRef, status: &CommitStatus, id: Option<i64>) -> ForgeResult<i64>;
-    /// Returns what an interrupted request to set a status left on the commit.
+    /// Returns the state of the commit after an interrupted request to set a status.
     async fn interrupted_status(&self, repo: &RepoRef, status: &CommitStatus) -> ForgeResult<InterruptedStatus>;
 }
 

@@ -63,7 +63,7 @@ impl CommitStatus {
         }
     }
 
-    /// Returns a digest of what people see of the status on every forge: state, title and address.
+    /// Returns a digest of the parts that every forge shows: state, title and address.
     pub fn digest(&self) -> String {
         let text = format!("{:?}\n{}\n{}", self.state, self.title.as_str(), self.url);
         HEXLOWER.encode(&Sha256::digest(text)[..16])

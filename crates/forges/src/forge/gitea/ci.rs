@@ -1,8 +1,10 @@
 //! CI results of a commit: commit statuses, and the logs of failed jobs of Actions (Gitea 1.24 or newer).
 
+use serde::Deserialize;
+
 use super::Gitea;
 use super::client::under;
-use super::map::{WireJob, WireJobs, WireRun, WireRuns, WireStatus, WireStatuses};
+use super::map::{listed, text};
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::forge::ci_log::{MAX_LOG_BYTES, failing_part, last_bytes};
 use crate::forge::http::RequestPriority;
@@ -10,6 +12,72 @@ use crate::forge::{CiFailure, CiState, ForgeErrorKind, ForgeResult, VERIFIED_STA
 
 /// Maximum number of failures whose logs are fetched.
 const MAX_LOGS: usize = 10;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WireStatuses {
+    #[serde(default, deserialize_with = "listed")]
+    pub(super) statuses: Vec<WireStatus>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WireStatus {
+    #[serde(default)]
+    pub(super) id: i64,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) status: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) context: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) description: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) target_url: String,
+}
+
+/// Runs of Actions for a commit.
+#[derive(Debug, Deserialize)]
+pub(super) struct WireRuns {
+    #[serde(default, deserialize_with = "listed")]
+    pub(super) workflow_runs: Vec<WireRun>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WireRun {
+    pub(super) id: i64,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) head_sha: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WireJobs {
+    #[serde(default, deserialize_with = "listed")]
+    pub(super) jobs: Vec<WireJob>,
+}
+
+/// Job of a run.
+#[derive(Debug, Deserialize)]
+pub(super) struct WireJob {
+    pub(super) id: i64,
+    #[serde(default, deserialize_with = "text")]
+    name: String,
+    /// Web address of the job; commit statuses have the same path.
+    #[serde(default, deserialize_with = "text")]
+    html_url: String,
+    #[serde(default, deserialize_with = "text")]
+    conclusion: String,
+}
+
+impl WireJob {
+    pub(super) fn failed(&self) -> bool {
+        self.conclusion == "failure"
+    }
+
+    /// Whether a commit status belongs to the job: it has the job's address, or the job's name between the names of
+    /// workflow and event.
+    pub(super) fn is_of(&self, status: &WireStatus) -> bool {
+        let address = !status.target_url.is_empty() && self.html_url.ends_with(&status.target_url);
+        address || status.context.contains(&format!("/ {} (", self.name))
+    }
+}
 
 impl Gitea {
     /// Returns the CI results of a commit. Logs are read only when nothing is pending, because they are not used

@@ -6,8 +6,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::Gitea;
+use super::ci::WireStatus;
 use super::client::under;
-use super::map::WireStatus;
 use crate::domain::model::ids::RepoRef;
 use crate::forge::http::{RequestPriority, json as parsed};
 use crate::forge::{CommitStatus, CommitStatuses, ForgeResult, InterruptedStatus, VERIFIED_STATUS};

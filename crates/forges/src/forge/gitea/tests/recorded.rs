@@ -188,7 +188,7 @@ fn recorded_lists_are_read() {
     let remarks: Vec<super::map::WireReviewComment> = serde_json::from_value(answer("comments-of-a-review").1).unwrap();
     let remarks: Vec<_> = remarks.into_iter().map(|remark| remark.review_comment(None)).collect();
     assert_eq!((remarks[0].path.as_str(), remarks[0].line), ("notes.txt", Some(1)));
-    let statuses: super::map::WireStatuses = serde_json::from_value(answer("combined-status").1).unwrap();
+    let statuses: super::ci::WireStatuses = serde_json::from_value(answer("combined-status").1).unwrap();
     assert_eq!(statuses.statuses.len(), 0);
     for name in ["issues-by-label", "label-filter-of-a-label-that-is-not-there", "issues-are-switched-off"] {
         let issues: Vec<super::map::WireIssue> = serde_json::from_value(answer(name).1).unwrap();
