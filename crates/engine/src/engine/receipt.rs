@@ -89,9 +89,10 @@ impl From<ForgeError> for EffectError {
     }
 }
 
+/// Ambiguous, because the effect may have changed the forge before it used the database.
 impl From<StoreError> for EffectError {
     fn from(error: StoreError) -> Self {
-        Self::Retry { after_ms: None, ambiguous: false, why: error.to_string() }
+        Self::Retry { after_ms: None, ambiguous: true, why: error.to_string() }
     }
 }
 
