@@ -176,7 +176,7 @@ impl Application {
         };
         let listeners = served.into_iter().map(spawn).collect();
         // Deliveries are stored meanwhile; no sender waits for the recovery, even with a large database.
-        let recovered = engine.recover().await.context("the database could not be prepared after the last stop");
+        let recovered = engine.recover().await.context("could not prepare the database after the last stop");
         recovered.inspect_err(|_| listener_shutdown.cancel())?;
         if engine.store.was_unclean() {
             check_integrity(&engine);
@@ -226,7 +226,7 @@ fn check_integrity(engine: &Arc<Engine>) {
                 tracing::error!(?findings, "the database is damaged; restore a backup (`ralph-bot backup` makes them)");
                 engine.context.stopping.cancel();
             }
-            Err(error) => tracing::error!(%error, "the database's integrity could not be checked"),
+            Err(error) => tracing::error!(%error, "could not check the database's integrity"),
         }
     });
 }
@@ -308,7 +308,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
     failpoint::arm(|variable| env.get(variable))?;
     // Another part of the process may have installed a provider already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let data = std::path::absolute(&config.data_dir).context("the data folder's path cannot be made absolute")?;
+    let data = std::path::absolute(&config.data_dir).context("cannot make the data folder's path absolute")?;
     make_lasting(&data).with_context(|| format!("cannot create the data folder {}", data.display()))?;
     // A sandbox shows no path with `..`.
     let data = data.canonicalize().with_context(|| format!("cannot use the data folder {}", data.display()))?;

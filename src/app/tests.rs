@@ -69,7 +69,7 @@ fn presets_name_the_provider_of_their_models() {
 }
 
 #[test]
-fn unusable_backend_is_never_chosen_nor_default() {
+fn unusable_backend_is_never_chosen_or_default() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(folder.path(), &format!("{ALL}priority: {{ agent: [gone, mine] }}\n"), "k1");
     let built = built(&config, "k1");

@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_answers_write_nothing() {
+    fn invalid_answers_write_no_files() {
         let folder = tempfile::tempdir().expect("a folder");
         for (options, says) in [
             ("--yes", "--forge is missing"),

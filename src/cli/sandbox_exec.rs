@@ -35,6 +35,6 @@ pub fn run(args: &SandboxExecArgs) -> CliResult {
     }
     let error = process::sandbox_exec(&args.ports, program, arguments);
     Err(CliError::failed(
-        Failure::new(format!("{} could not be started with proxy access", program.display())).caused_by(error),
+        Failure::new(format!("could not start {} with proxy access", program.display())).caused_by(error),
     ))
 }

@@ -155,7 +155,7 @@ async fn serve(config: &Config, env: &Env, args: &ServeArgs, json: bool) -> CliR
     match end {
         Some(OnceEnd::Worked) => Ok(ExitCode::SUCCESS),
         Some(OnceEnd::NoWork) => Ok(ExitCode::from(NO_WORK)),
-        Some(OnceEnd::Failed) => Err(CliError::failed("the work could not be claimed or recorded; see the log")),
+        Some(OnceEnd::Failed) => Err(CliError::failed("could not claim or record the work; see the log")),
         None if asked => Ok(ExitCode::SUCCESS),
         None => Err(CliError::failed("the service stopped after a fatal error; see its log")),
     }

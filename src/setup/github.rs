@@ -292,7 +292,7 @@ pub fn configure(place: &OperatorFileLocation) -> Result<CreatedForge, Failure> 
                 has_own_secret = false;
                 if !path.exists() {
                     let secret = random_secret()
-                        .map_err(|error| again(Failure::new("there are no random numbers").caused_by(error)))?;
+                        .map_err(|error| again(Failure::new("could not read random numbers from the system").caused_by(error)))?;
                     add(&path, "a new webhook secret", &secret.into())?;
                 }
             }

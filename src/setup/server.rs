@@ -38,7 +38,7 @@ impl SetupServer {
     /// Starts listening.
     ///
     /// # Errors
-    /// The address is occupied, or there are no random numbers.
+    /// The address is occupied, or could not read random numbers from the system.
     pub async fn start(
         place: OperatorFileLocation,
         mode: SetupMode,

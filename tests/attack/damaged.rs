@@ -60,7 +60,7 @@ fn about(world: &World, mut body: Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn damaged_deliveries_are_answered_and_start_nothing() {
+async fn damaged_deliveries_are_answered_and_start_no_loop() {
     story(Setup::new(Dialect::Gitea), async |world| {
         world.settle().await;
         let (mut count, mut accepted) = (0, 0);

@@ -369,7 +369,7 @@ async fn other_contents_and_names_with_secrets_are_not_pushed() {
 
 /// See docs/research/threats.md#i7.
 #[tokio::test]
-async fn existing_secrets_in_a_file_do_not_block() {
+async fn existing_secrets_in_a_file_do_not_block_a_push() {
     let mut tree = AttackTree::new().await;
     let example = format!("AKIA{}", "IOSFODNN7EXAMPLE");
     // As a person: the forge has it.

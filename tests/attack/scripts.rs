@@ -319,7 +319,7 @@ const HARMFUL: &[&str] = &["zz-kill-all", "settings", "other-kernels", "clocks"]
 /// See docs/research/threats.md#s1, docs/research/threats.md#s2, docs/research/threats.md#s3, docs/research/threats.md#s5, docs/research/threats.md#s11, docs/research/threats.md#s12,
 /// docs/research/threats.md#s13, docs/research/threats.md#s16 and docs/research/threats.md#g19.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scripts_reach_nothing_and_change_nothing() {
+async fn scripts_cannot_reach_or_change_the_host() {
     if sandbox().await.tier != SandboxTier::A {
         return;
     }
@@ -335,8 +335,8 @@ async fn scripts_reach_nothing_and_change_nothing() {
 /// See docs/research/threats.md#s1, docs/research/threats.md#s2, docs/research/threats.md#s3, docs/research/threats.md#s5, docs/research/threats.md#s11, docs/research/threats.md#s12,
 /// docs/research/threats.md#s13, docs/research/threats.md#s16 and docs/research/threats.md#g19.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scripts_without_namespaces_reach_nothing_and_change_nothing() {
-    if !goes_on_confined("scripts::scripts_without_namespaces_reach_nothing_and_change_nothing") {
+async fn scripts_without_namespaces_cannot_reach_or_change_the_host() {
+    if !goes_on_confined("scripts::scripts_without_namespaces_cannot_reach_or_change_the_host") {
         return;
     }
     let confined = SandboxMechanism::Landlock(env!("CARGO_BIN_EXE_ralph-bot").into());

@@ -356,7 +356,7 @@ async fn command_is_processed_like_a_comment(dialect: Dialect) {
             ("/ralph resume --max-iterations 1", "not more than"),
             ("/ralph resume --confirm 01234567", "no text to be confirmed"),
             ("/ralph run --check true", "already has a loop"),
-            ("/ralph plan", "begun to implement"),
+            ("/ralph plan", "started to implement"),
             ("/ralph approve", "no plan needs an approval"),
             ("/ralph iterations 1", "not more than"),
             ("/ralph accept-tests", "No change to tests"),

@@ -31,7 +31,7 @@ async fn event(lines: &mut Lines<BufReader<ChildStdout>>, name: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn demo_is_played_by_buttons_alone() {
+async fn demo_is_controlled_by_buttons_alone() {
     let Some(mut browser) = Browser::start().await else { return };
     let folder = tempfile::tempdir().expect("a folder");
     // At a terminal the demo waits for a person.

@@ -345,9 +345,9 @@ async fn command_with_a_mistake_is_answered_on_the_page_only(dialect: Dialect) {
         let table = [
             ("/ralph resum", "&#x2f;ralph resume"),
             ("/ralph resume --backend nobody", "There is no backend"),
-            ("resume", "A command begins with"),
+            ("resume", "A command starts with"),
             ("/ralph pause\n/ralph abort", "one command at a time"),
-            ("> /ralph abort", "A command begins with"),
+            ("> /ralph abort", "A command starts with"),
         ];
         for (command, words) in table {
             let answer = dashboard.press(world, &path, &[("csrf", ""), ("command", command)]).await;

@@ -246,7 +246,7 @@ async fn full_disk_is_reported_and_the_loop_continues_with_free_space() {
         run() { "$0" --config ralph-control.yaml local --repo app "$@"; echo "exit code $?"; }
         mount -t tmpfs -o size=30m none state
         touch log
-        (until grep -q 'the database cannot be written now' log; do sleep 0.1; done; rm state/ballast) &
+        (until grep -q 'cannot write to the database now' log; do sleep 0.1; done; rm state/ballast) &
         run --task 'Fill it' --check 'sh test.sh' 2>>log
         head -c 100000000 /dev/zero >state/ballast 2>/dev/null
         run --task 'Start it' --check 'sh test.sh' 2>&1

@@ -64,7 +64,7 @@ async fn exhausted_file_descriptors_lose_nothing(dialect: Dialect) {
     for _ in 0..40 {
         idle.push(TcpStream::connect(("127.0.0.1", service.port)).await.expect("queued"));
     }
-    service.until("the end of its files", async || service.has_logged("a connection could not be accepted")).await;
+    service.until("the end of its files", async || service.has_logged("could not accept a connection")).await;
     let (watch, from) = (Stopwatch::start(), used(&child));
     tokio::time::sleep(Duration::from_secs(2)).await;
     let (busy, time) = (used(&child) - from, watch.elapsed());

@@ -302,7 +302,7 @@ async fn repository_added_to_the_installation_is_reconciled() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn given_up_delivery_is_processed_after_a_redelivery() {
+async fn abandoned_delivery_is_processed_after_a_redelivery() {
     story(Setup::new(Dialect::GitHub), async |world| {
         world.label().await;
         world.forge.flush().await;

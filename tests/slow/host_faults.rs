@@ -73,8 +73,8 @@ async fn service_waits_while_the_database_accepts_no_writes(dialect: Dialect) {
         story.server.run("SELECT pg_reload_conf()");
     };
     set("ALTER SYSTEM SET default_transaction_read_only = on");
-    service.until("a warning", async || service.has_logged("the leases could not be renewed")).await;
-    service.until("the lost lease", async || service.has_logged("the lease is lost; the work is stopped")).await;
+    service.until("a warning", async || service.has_logged("could not renew the leases")).await;
+    service.until("the lost lease", async || service.has_logged("the lease is lost; the service stops the work")).await;
     let ended = story.spawn("second", Vec::new()).wait().await.expect("ended");
     assert_eq!(ended.code(), Some(1), "{}", service.log());
     assert!(service.has_logged("does not allow writes"), "{}", service.log());

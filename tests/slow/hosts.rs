@@ -127,7 +127,7 @@ impl HostStory {
         );
         assert_eq!(service.world.file(&done.branch.name, "answer.txt").await.as_deref(), Some("42\n"));
         assert!(done.pull.opened.is_some());
-        for failure in ["panicked", "could not be packed", "could not be saved", "could not be unpacked"] {
+        for failure in ["panicked", "could not pack", "could not save", "could not unpack"] {
             assert!(!service.has_logged(failure), "{failure}: {}", service.full_log());
         }
     }
@@ -176,7 +176,7 @@ async fn killed_before_push(story: &HostStory) -> Loop {
     service.until("the database", async || service.store().await.is_some()).await;
     service.world.label().await;
     let stuck = story.until("a commit that is not pushed", |l| l.run.step == LoopStep::Push).await;
-    service.until("a refused push", async || service.has_logged("effect failed; will be retried")).await;
+    service.until("a refused push", async || service.has_logged("effect failed; the service retries it")).await;
     signal(&first, Signal::KILL);
     first.wait().await.expect("ended");
     assert_eq!(service.world.forge.branch_sha(service.world.repo, &stuck.branch.name).await, None);

@@ -237,7 +237,7 @@ async fn image_that_could_not_be_fetched_is_fetched_before_the_next_run(dialect:
         let (done, seen) = seen(world).await;
         assert_eq!((seen, world.forge.faults().remaining()), (format!("{} image-1.png\n", PNG.len()), 0));
         let trail = trail(world).await;
-        assert!(trail[0].starts_with("the images of the issue and its comments could not be looked up: "), "{trail:?}");
+        assert!(trail[0].starts_with("could not look up the images of the issue and its comments: "), "{trail:?}");
         assert_eq!((trail[1].as_str(), done.knowledge.images.unlisted), (used, 0), "{trail:?}");
     })
     .await;

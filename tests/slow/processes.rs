@@ -125,7 +125,7 @@ async fn failed_heartbeat_stops_the_agent(dialect: Dialect) {
     let attempts: Vec<u32> = done.iterations.iter().map(|iteration| iteration.attempt).collect();
     assert_eq!(attempts, [2], "{}", service.log());
     assert_eq!(std::fs::read_to_string(&runs).expect("runs").lines().count(), 2);
-    assert!(service.has_logged("the lease is lost; the work is stopped"), "{}", service.log());
+    assert!(service.has_logged("the lease is lost; the service stops the work"), "{}", service.log());
     service.redeliver_failed();
     service.wait_until_idle().await;
     assert!(stop(&mut child).await.success(), "{}", service.log());
@@ -420,7 +420,7 @@ async fn park(service: &Service, event: &str, body: &[u8]) {
                 hidden_removed: 0,
                 round: 1,
             };
-            assert!(loops::begin(c, start, &format!("parked/{n}"), now)?, "a loop begins");
+            assert!(loops::begin(c, start, &format!("parked/{n}"), now)?, "a loop starts");
         }
         c.execute_batch(
             "UPDATE loops SET state = 'paused', queued_at = NULL, data = json_set(data, '$.state', 'paused');

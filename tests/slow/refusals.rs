@@ -70,7 +70,7 @@ async fn pull_request_that_cannot_be_opened_pauses_the_loop(dialect: Dialect) {
         assert!(paused.branch.pushed.is_some(), "the work is on the forge");
         let [escalation] = world.escalations()[..] else { panic!("one escalation") };
         let text = world.issue_of(escalation).body;
-        assert!(text.contains("The pull request could not be opened") && text.contains(ANSWER), "{text}");
+        assert!(text.contains("The bot could not open the pull request") && text.contains(ANSWER), "{text}");
         let tried = calls(world, "POST", "/pulls");
         assert!(tried <= 3, "tried {tried} times");
         resume(world).await;
@@ -127,13 +127,13 @@ async fn refused_commit_status_is_reported_without_stopping_the_loop(dialect: Di
         refuse(world, "POST", r"(/check-runs|/statuses/[0-9a-f]+)$");
         let done = world.run().await;
         assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 1), "{}", done.why);
-        assert!(world.bot_commented("The status `ralph/verified` of the commit could not be set"));
+        assert!(world.bot_commented("The bot could not set the status `ralph/verified` of the commit"));
         let receipts = world.receipts().await;
         let tried = receipts.iter().filter(|receipt| receipt.key == "commit-status").count();
         assert!(tried < 30, "telling it causes no endless tries: {tried}");
         resume(world).await;
         assert!(world.the_loop().await.pull.refused.is_empty());
-        assert!(!world.bot_commented("could not be set"), "{:#?}", world.bot_comments());
+        assert!(!world.bot_commented("could not set"), "{:#?}", world.bot_comments());
     })
     .await;
 }

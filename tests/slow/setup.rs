@@ -576,7 +576,7 @@ async fn run_init(beginning: &Beginning, arguments: &[&str], input: &str) -> (i3
 
 /// The token comes from standard input and is on no command line; without a public address the forge is polled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn command_line_sets_up_a_forge_without_a_public_address_and_tries_it() {
+async fn command_line_sets_up_a_forge_without_a_public_address_and_runs_the_trial() {
     let beginning = Beginning::new(Dialect::Gitea).await;
     beginning.write(&format!("server: {{ listen: '127.0.0.1:0' }}\n{BASE}"));
     let (url, token) = (beginning.forge.url().to_string(), beginning.forge.token_for(&beginning.bot));

@@ -181,7 +181,7 @@ fn mutual_parents(files: &[SourceFile]) -> usize {
 }
 
 #[test]
-fn habits_are_counted() {
+fn each_habit_is_counted() {
     let files = [
         source("crates/a/src/one.rs", "use two::B;\nimpl A {\n    fn x(&self) { self.y() }\n}"),
         source(
@@ -203,7 +203,7 @@ fn habits_are_counted() {
 }
 
 #[test]
-fn test_names_are_read_once() {
+fn test_names_avoid_dialect() {
     let name = Regex::new(r"#\[(?:tokio::)?test[^\]]*\]\s*(?:#\[[^\]]*\]\s*)*(?:async )?fn (\w+)").expect("pattern");
     let files = sources("crates").into_iter().chain(sources("src")).chain(sources("tests"));
     let names: Vec<String> = files

@@ -81,7 +81,7 @@ fn banned_words_and_missing_headers_are_found() {
 
 /// Docstrings must start with a noun phrase or a verb in the third person.
 #[test]
-fn docstrings_begin_with_noun_or_verb() {
+fn docstrings_start_with_noun_or_verb() {
     report(["src", "crates", "tests", "benches"].into_iter().flat_map(sources).flat_map(|file| odd_beginnings(&file)));
 }
 
@@ -110,7 +110,7 @@ fn odd_beginnings(file: &SourceFile) -> Vec<String> {
 }
 
 #[test]
-fn odd_beginnings_are_found() {
+fn unusual_first_words_are_reported() {
     let text = "//! What it is.\n/// Number of calls.\n/// When a line goes on, it may begin so.\nfn a() {}\n    /// Who asks.\n///\n/// How so.\n// Why: a comment.\n";
     assert_eq!(odd_beginnings(&source("src/a.rs", text)).len(), 3);
 }

@@ -151,7 +151,7 @@ impl ApiClient {
         let bytes = self.bounded(wait, self.exchange(post)).await?;
         let document = serde_json::from_slice::<Value>(&bytes).map_err(|error| {
             let start = fault::of_body(&bytes[..bytes.len().min(200)]).summary();
-            self.failed(&format!("the answer is not JSON ({error}); it begins: {start}"), false, Some(200))
+            self.failed(&format!("the answer is not JSON ({error}); it starts with: {start}"), false, Some(200))
         })?;
         self.wire.answer(request, &document).map_err(|unread| match unread {
             AnswerError::Provider(fault) => self.server_error(200, &HeaderMap::new(), fault),

@@ -334,7 +334,7 @@ impl Channel {
                     && let Err(outcome) = self.change_message(&shown, sending, older, now).await
                 {
                     // If the older message could not be changed, do not post the new one again.
-                    tracing::warn!(channel = self.name(), ?outcome, "an older message could not be changed");
+                    tracing::warn!(channel = self.name(), ?outcome, "could not change an older message");
                 }
                 Ok(outcome)
             }

@@ -169,7 +169,7 @@ pub fn value(json: &serde_json::Value) -> Value {
 
 /// Returns a replacement text for a view that cannot be rendered. Tests render every built-in template.
 fn unrenderable(view: &View) -> String {
-    format!("The text `{}` could not be rendered. The service's log has the reason.", view.kind())
+    format!("The service could not render the text `{}`. Its log has the reason.", view.kind())
 }
 
 /// Collapses empty lines outside code fences and removes trailing whitespace.

@@ -378,7 +378,7 @@ impl Store {
             std::thread::Builder::new()
                 .name("store-writer".into())
                 .spawn(move || write_loop(connection, &jobs, &path, &broken, checkpointer, mode))
-                .map_err(|error| failed(Failure::new("the writer thread could not be started").caused_by(error)))?
+                .map_err(|error| failed(Failure::new("could not start the writer thread").caused_by(error)))?
         };
         Ok(Self {
             inner: Arc::new(StoreInner {
@@ -513,7 +513,7 @@ impl Store {
         if self.inner.mode != Mode::Beside && matches!(self.inner.source, DatabaseAddress::File(_)) {
             let noted = self.write(|c| installation::set(c, "stopped_cleanly", "yes")).await;
             if let Err(error) = noted {
-                tracing::warn!(%error, "the clean stop could not be recorded");
+                tracing::warn!(%error, "could not record the clean stop");
             }
         }
         drop(lock(&self.inner.queue).take());

@@ -82,7 +82,7 @@ async fn webhooks(
                 Err(error) => refused(name, &error),
                 Ok(true) => CheckFinding::ok(name, detail),
                 Ok(false) => {
-                    let slower = "this version delivers no commit statuses: CI is looked at once a minute";
+                    let slower = "this version delivers no commit statuses: the service checks CI once a minute";
                     CheckFinding::ok(name, format!("{detail}; {slower}"))
                 }
             }

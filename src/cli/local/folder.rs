@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn given_folder_is_not_replaced_by_another() {
+    fn unusable_configured_folder_is_an_error() {
         let folder = tempfile::tempdir().expect("a folder");
         let choice = FolderChoice::of(Some(folder.path()), &repo(), &Env::of([("HOME", "/home/u")]));
         let locked = choice.claim().expect("claimed");

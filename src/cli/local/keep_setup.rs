@@ -22,7 +22,7 @@ pub(super) fn ask(ended: &Loop, repo: &Path, data: &Path) -> Result<(), CliError
     if !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
         return Ok(());
     }
-    let question = format!("Add `{line}` to {}, so that it holds for everybody?", file.display());
+    let question = format!("Add `{line}` to {}, so that it applies to everybody?", file.display());
     let agreed = dialoguer::Confirm::new().with_prompt(question).interact();
     let agreed =
         agreed.map_err(|error| CliError::failed(Failure::new("could not read the answer").caused_by(error)))?;

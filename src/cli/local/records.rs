@@ -40,7 +40,7 @@ impl LoopRecords {
     fn write(&self, name: &str, text: &str) {
         let path = self.folder.join(name);
         if let Err(error) = std::fs::create_dir_all(&self.folder).and_then(|()| std::fs::write(&path, text)) {
-            tracing::warn!(path = %path.display(), %error, "a record of the loop could not be written");
+            tracing::warn!(path = %path.display(), %error, "could not write a record of the loop");
         }
     }
 }

@@ -185,7 +185,7 @@ impl RemoteLoops {
         let body = response
             .bytes()
             .await
-            .map_err(|error| Failure::new(format!("the answer of {server} broke off")).caused_by(error))
+            .map_err(|error| Failure::new(format!("the connection to {server} broke off during its answer")).caused_by(error))
             .map_err(|problem| CliError::failed(problem.with_hint("try again")))?;
         let Some(version) = version else {
             let why = "answered, but it has no API of ralph-bot at this address";

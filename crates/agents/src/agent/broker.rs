@@ -336,7 +336,7 @@ impl BrokeredModel {
             let read = request::check_body(&self.rules(), &checked.matched, &body)?;
             Ok((checked, read))
         };
-        let failed = |_: tokio::task::JoinError| RefusedRequest::invalid("the body could not be checked");
+        let failed = |_: tokio::task::JoinError| RefusedRequest::invalid("the broker could not check the body");
         tokio::task::spawn_blocking(check).await.map_err(failed)?
     }
 

@@ -198,7 +198,7 @@ impl CommandBackend {
         match session::copy(&folders.home, self.session_files(), keep) {
             Ok(files) => files > 0,
             Err(error) => {
-                tracing::warn!(backend = self.name, session = id, %error, "copying the files of a session failed; the next run starts a new session");
+                tracing::warn!(backend = self.name, session = id, %error, "could not copy the files of a session; the next run starts a new session");
                 false
             }
         }
@@ -242,7 +242,7 @@ impl Backend for CommandBackend {
         let folders = match RunFolders::prepare(&run) {
             Ok(folders) => folders,
             Err(e) => {
-                let reason = format!("its folder {} could not be created: {e}", run.scratch.display());
+                let reason = format!("could not create its folder {}: {e}", run.scratch.display());
                 return not_started(AgentStatus::Failed { reason });
             }
         };
@@ -258,7 +258,7 @@ impl Backend for CommandBackend {
         };
         let call = self.call(&run, &folders, &servers, &broker.variables);
         if let Err(e) = folders.write((self.preset.files)(&call)) {
-            let reason = format!("its settings in {} could not be written: {e}", folders.home.display());
+            let reason = format!("could not write its settings in {}: {e}", folders.home.display());
             return not_started(AgentStatus::Failed { reason });
         }
         let secrets = self.secrets.with(&Masker::new(self.login_secrets()));
@@ -267,7 +267,7 @@ impl Backend for CommandBackend {
             Err(failure) => return not_started(AgentStatus::Unavailable { reason: format!("{failure:#}") }),
         };
         if let Err(error) = self.restore_session(&run, &folders) {
-            let reason = format!("the files of its session could not be copied: {error}");
+            let reason = format!("could not copy the files of its session: {error}");
             return AgentOutcome { session_unknown: true, ..not_started(AgentStatus::Failed { reason }) };
         }
         let (dialog, mut reader) = self.reader(&call);

@@ -80,7 +80,7 @@ impl LoginFile {
             let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&copy)?;
             io::Write::write_all(&mut file, before.as_bytes())
         };
-        let not_copied = || Failure::new(format!("the login could not be copied to {}", copy.display()));
+        let not_copied = || Failure::new(format!("could not copy the login to {}", copy.display()));
         write().map_err(|error| not_copied().caused_by(error))?;
         Ok(PlacedLogin { of: self, copy, before })
     }
@@ -104,12 +104,12 @@ impl PlacedLogin<'_> {
         }
         if !is_refresh("", &old, &new) {
             return Err(Failure::new(
-                "the run changed its copy of the login by more than other tokens; the change is dropped",
+                "the run changed more than the tokens in its copy of the login; the service drops the change",
             ));
         }
         if valid_until(&old).is_some_and(|until| until > now.0 + EARLY_MS) {
             return Err(Failure::new(
-                "the run changed its copy of the login although no refresh was due; the change is dropped",
+                "the run changed its copy of the login although no refresh was due; the service drops the change",
             ));
         }
         let _one = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,7 +117,7 @@ impl PlacedLogin<'_> {
             return Ok(false);
         }
         let file = self.of.source.canonicalize().unwrap_or_else(|_| self.of.source.clone());
-        let unwritten = || Failure::new(format!("the refreshed login could not be written to {}", file.display()));
+        let unwritten = || Failure::new(format!("could not write the refreshed login to {}", file.display()));
         replace(&file, &after).map_err(|error| unwritten().caused_by(error))?;
         Ok(true)
     }
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_of_a_login_are_known() {
+    fn login_file_yields_its_secrets() {
         let folder = tempfile::tempdir().expect("a folder");
         let login = LoginFile { source: folder.path().join("auth.json"), in_home: "auth.json" };
         assert!(login.secrets().is_empty());

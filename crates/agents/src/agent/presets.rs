@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_programs_are_known() {
+    fn preset_names_are_unique_and_have_programs() {
         let mut unique = names();
         unique.sort_unstable();
         unique.dedup();

@@ -198,7 +198,7 @@ impl<'a> LeftoverFiles<'a> {
             let is_folder = fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir());
             let removed = if is_folder { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
             if let Err(error) = removed {
-                tracing::warn!(path = %path.display(), %error, "removing a file that an agent left in the work tree failed");
+                tracing::warn!(path = %path.display(), %error, "could not remove a file that an agent left in the work tree");
             }
         }
     }

@@ -150,7 +150,7 @@ fn joined(root: &Value, rules: &Map<String, Value>, value: &Value, place: &str, 
             0 => tried
                 .into_iter()
                 .find_map(Result::err)
-                .unwrap_or_else(|| Failure::new(format!("{place}: no choice is given"))),
+                .unwrap_or_else(|| Failure::new(format!("{place}: the schema lists no choices"))),
             1 => continue,
             _ if only_one => Failure::new(format!("{place}: it fits more than one of the choices")),
             _ => continue,

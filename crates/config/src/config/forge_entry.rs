@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn file_that_cannot_be_extended_is_left_alone() {
+    fn file_that_cannot_be_extended_stays_unchanged() {
         let public = ForgeEntry { public_url: Some("https://r.example.org".into()), ..entry() };
         for (existing, of, says) in [
             ("forges: [{ name: work, kind: gitea }]\n", entry(), "add it by hand:\n\nforges:\n  - name: \"gh\""),

@@ -110,7 +110,7 @@ fn sample_file_is_parsed() {
 }
 
 #[test]
-fn address_of_githubs_api_follows_the_server_unless_it_is_given() {
+fn github_api_address_follows_the_server_unless_it_is_configured() {
     let of = |keys: &str| {
         let text = format!(
             "forges: [{{ name: gh, kind: github{keys}, token_env: T, webhook_secret_env: S }}]\nbackends: {{ claude: {{}} }}\n"
@@ -276,7 +276,7 @@ fn all_contradictions_are_reported_together() {
     ), @r"
     conf/ralph-control.yaml:1:1: `backends`: no backend with the role `agent` is enabled; add one, for example `claude: { enabled: true }`
     conf/ralph-control.yaml:1:19: `server.listen`: expected an address and a port such as 127.0.0.1:8080 or [::]:8080
-    conf/ralph-control.yaml:1:42: `server.public_url`: the address must begin with https:// or http://
+    conf/ralph-control.yaml:1:42: `server.public_url`: the address must start with https:// or http://
     conf/ralph-control.yaml:1:69: `server.metrics_listen`: expected an address and a port such as 127.0.0.1:8080 or [::]:8080
     conf/ralph-control.yaml:2:16: `repositories[0]`: there is no forge named `wrk`; did you mean `work`?
     conf/ralph-control.yaml:2:27: `repositories[1]`: expected `forge:owner/name`, where owner and name may contain `*`

@@ -213,7 +213,7 @@ impl Validator<'_> {
             return None;
         };
         let why = if !matches!(url.scheme(), "http" | "https") {
-            "the address must begin with https:// or http://"
+            "the address must start with https:// or http://"
         } else if !url.username().is_empty() || url.password().is_some() {
             "the address must not contain a user or password; set `token_env` or `token_file`"
         } else if url.query().is_some() || url.fragment().is_some() {

@@ -217,7 +217,7 @@ impl StepContext {
             ForgeInput::AuthorityLost { .. }
                 if !matches!(self.next.state, LoopState::Running | LoopState::Queued | LoopState::Waiting) =>
             {
-                self.because("authority was lost, but nothing is running");
+                self.because("the person lost the permission, but no work is running");
             }
             // The loop stops for every person who lost the permission.
             ForgeInput::AuthorityLost { who, hidden_teams } => {

@@ -24,7 +24,7 @@ impl ForgeGit {
         match self.workspaces.branch_diff(of, from, to).await {
             Ok(patch) => Some(LoopPatch { text: patch.text, truncated: patch.truncated }),
             Err(error) => {
-                tracing::debug!(loop_id = %current.id, %error, "a change could not be read for the dashboard");
+                tracing::debug!(loop_id = %current.id, %error, "could not read a change for the dashboard");
                 None
             }
         }

@@ -137,7 +137,7 @@ impl Channels {
                     delivery,
                     tries,
                     why,
-                    "message to channel failed; will be retried"
+                    "could not deliver a message to a channel; the service retries"
                 );
                 self.context.metrics.effect("notify", "retried");
                 self.fenced(move |c| outbox::reschedule(c, &claimed, &owner, at, true, &why)).await
@@ -147,7 +147,7 @@ impl Channels {
 
     async fn give_up(&self, channel: &Channel, claimed: HeldClaim, why: String) -> Result<bool, StoreError> {
         let (name, subject, key) = (channel.name(), &claimed.subject, &claimed.key);
-        tracing::error!(channel = name, subject, key, why, "message to channel could not be delivered; dropped");
+        tracing::error!(channel = name, subject, key, why, "could not deliver a message to a channel; dropped it");
         self.context.metrics.effect("notify", "rejected");
         self.finish_notice(claimed, EffectOutcome::Rejected, format!("given up: {why}"), None).await?;
         Ok(true)

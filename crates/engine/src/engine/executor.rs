@@ -110,7 +110,7 @@ impl Executor {
             self.stepped(&decision).await;
         }
         if let Err(error) = unless_fenced(recorded) {
-            tracing::warn!(%error, "an outcome could not be recorded; the work is retried when its lease expires");
+            tracing::warn!(%error, "could not record an outcome; the service retries the work when its lease expires");
         }
         // Where the claim failed, the next look at the queue repeats it.
         let next = self.context.store.outcome(next).await.unwrap_or_default();
@@ -160,7 +160,7 @@ impl Executor {
                     key = claimed.key,
                     tries,
                     why,
-                    "effect failed; will be retried"
+                    "effect failed; the service retries it"
                 );
                 let waiting = if ambiguous { self.leases.pace.ambiguity_wait } else { Duration::ZERO };
                 let least = i64::try_from(waiting.as_millis()).unwrap_or(i64::MAX);
@@ -206,7 +206,7 @@ impl Executor {
                 tracing::error!(
                     origin,
                     detail = format!("{detail:#}"),
-                    "discarded an input that could not be processed; please report this bug"
+                    "could not process an input and discarded it; please report this bug"
                 );
                 return Ok(true);
             }

@@ -34,14 +34,14 @@ impl ForgeEffects {
         let context = effect_context(&claimed);
         if claimed.abandoned {
             // Its previous owner has ended, but the call may still be in progress and lists of the forge lag.
-            let why = "the outcome of an earlier attempt is unknown; looked up after a wait".to_owned();
+            let why = "the outcome of an earlier attempt is unknown; the service looks it up after a wait".to_owned();
             let outcome = Err(EffectError::Retry { after_ms: Some(0), ambiguous: true, why });
             self.executor.record(claimed, outcome).instrument(context).await?;
             return Ok(true);
         }
         let outcome = claimed.while_held(self.forge_effect(&claimed)).instrument(context.clone()).await;
         let outcome = outcome.unwrap_or_else(|| {
-            let why = "the lease was lost during the call; looked up after a wait".to_owned();
+            let why = "the lease was lost during the call; the service looks the outcome up after a wait".to_owned();
             Err(EffectError::Retry { after_ms: Some(0), ambiguous: true, why })
         });
         self.executor.record(claimed, outcome).instrument(context).await?;

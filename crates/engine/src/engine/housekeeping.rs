@@ -82,7 +82,7 @@ impl Housekeeping {
         let reaped = async { self.workspaces.reap(trees?, &live).await };
         match reaped.await {
             Ok(report) => tracing::debug!(?report, "reaped"),
-            Err(error) => tracing::warn!(%error, "old work trees could not be removed"),
+            Err(error) => tracing::warn!(%error, "could not remove old work trees"),
         }
         if everything && !self.leases.watch.lock().await.is_doubtful() {
             self.forget_folders(&self.folders.sessions, live.clone(), looked_at).await;
@@ -97,7 +97,7 @@ impl Housekeeping {
             let standing = self.standing();
             match self.context.store.read(|c| loops::open_ids(c, None)).await {
                 Ok(open) => self.clean_host(standing, open.into_iter().collect(), true).await,
-                Err(error) => tracing::warn!(%error, "old files of this host could not be removed"),
+                Err(error) => tracing::warn!(%error, "could not remove old files of this host"),
             }
             tokio::select! {
                 () = tokio::time::sleep(interval) => {}
@@ -116,7 +116,7 @@ impl Housekeeping {
         let folder = of_loops.to_owned();
         match tokio::task::spawn_blocking(move || logs::forget(&folder, &live, before)).await {
             Ok((removed, failures)) => tracing::debug!(?of_loops, removed, ?failures, "old folders were removed"),
-            Err(error) => tracing::warn!(?of_loops, %error, "old folders could not be removed"),
+            Err(error) => tracing::warn!(?of_loops, %error, "could not remove old folders"),
         }
     }
 
@@ -145,7 +145,7 @@ impl Housekeeping {
         let retention = sessions::SessionRetention { days, max_raw_turns: settings.max_raw_turns };
         for _ in 0..ROUNDS {
             let removed = self.context.store.write(move |c| sessions::apply_retention(c, retention, now)).await?;
-            tracing::debug!(?removed, "old turns and events were removed");
+            tracing::debug!(?removed, "removed old turns and events");
             if !removed.more {
                 break;
             }

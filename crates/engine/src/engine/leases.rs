@@ -188,7 +188,7 @@ impl Leases {
     /// Follows a change of the clock before an outcome is stored. A failure does not lose the outcome: the heartbeat tries again.
     pub(in crate::engine) async fn follow_clock_before_outcome(&self) {
         if let Err(error) = self.follow_clock_changes().await {
-            tracing::warn!(%error, "leases could not be adjusted to a change of the clock");
+            tracing::warn!(%error, "could not adjust leases to a clock change");
         }
     }
 

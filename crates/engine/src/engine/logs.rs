@@ -20,10 +20,10 @@ pub(super) fn forget(logs: &Path, live: &HashSet<LoopId>, before: Timestamp) -> 
         match last_written(&folder).map(|written| written < before) {
             Ok(true) => match fs::remove_dir_all(&folder) {
                 Ok(()) => removed += 1,
-                Err(error) => failures.push(format!("{} could not be removed: {error}", folder.display())),
+                Err(error) => failures.push(format!("could not remove {}: {error}", folder.display())),
             },
             Ok(false) => {}
-            Err(error) => failures.push(format!("{} could not be read: {error}", folder.display())),
+            Err(error) => failures.push(format!("could not read {}: {error}", folder.display())),
         }
     }
     (removed, failures)

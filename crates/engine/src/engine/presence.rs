@@ -87,7 +87,7 @@ impl Presence {
                 () = self.context.stopping.cancelled() => return,
             }
             if let Err(error) = self.meet_absent_forges().await {
-                tracing::warn!(%error, "could not store the account that a forge reported; it is asked again");
+                tracing::warn!(%error, "could not store the account that a forge reported; the service asks again");
             }
         }
     }
@@ -139,7 +139,7 @@ impl Presence {
             }
             Ok(None) => {}
             Err(error) => {
-                tracing::warn!(forge = %name, %error, "the bot's address is unknown; the last known one is used")
+                tracing::warn!(forge = %name, %error, "the bot's address is unknown; the service uses the last known address")
             }
         }
         let before = account.absence();

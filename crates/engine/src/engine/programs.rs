@@ -49,7 +49,7 @@ impl Programs {
     pub(in crate::engine) async fn end_processes(&self, current: &Loop) {
         let left = process::end_survivors(&self.cookie_of(&current.id), SURVIVOR_GRACE).await;
         if left > 0 {
-            tracing::error!(loop_id = %current.id, left, "processes of the loop could not be ended");
+            tracing::error!(loop_id = %current.id, left, "could not end the loop's processes");
         }
     }
 }

@@ -210,7 +210,7 @@ impl Calls {
                 let facts = current.rule_facts(backend, now);
                 let choice = self.settings.rules.get(backend).map(|rules| rules.choose(&facts));
                 for broken in choice.iter().flat_map(|choice| &choice.broken) {
-                    tracing::warn!(loop_id = %current.id, backend, broken, "a rule of its models cannot be evaluated");
+                    tracing::warn!(loop_id = %current.id, backend, broken, "cannot evaluate a rule of its models");
                 }
                 models.extend(current.agent.wanted.model_for(backend).cloned());
                 models.extend(choice.filter(|choice| choice.rule.is_some()).and_then(|choice| choice.model));
@@ -308,7 +308,7 @@ impl Calls {
     pub(super) async fn tell_answered(&self, answered: PendingWrite<BackendChanges>) {
         match self.context.store.outcome(answered).await {
             Ok(observed) => self.report_changes(&observed.changes),
-            Err(error) => tracing::warn!(%error, "the first output of a backend could not be recorded"),
+            Err(error) => tracing::warn!(%error, "could not record the first output of a backend"),
         }
         kill_point("K16b");
     }
@@ -340,7 +340,7 @@ impl Calls {
         let (now, settings) = (self.context.clock.now(), self.settings.backends.clone());
         match self.context.store.write(move |c| calls::observe(c, &observation, &settings, now)).await {
             Ok(observed) => self.report_changes(&observed.changes),
-            Err(error) => tracing::warn!(%error, "an observation of a backend could not be stored"),
+            Err(error) => tracing::warn!(%error, "could not store an observation of a backend"),
         }
     }
 

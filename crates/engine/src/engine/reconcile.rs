@@ -192,7 +192,7 @@ impl Reconciler {
                 Ok(_) => Ok(()),
                 Err(IntakeError::Store(error)) => Err(error),
                 Err(trouble) => {
-                    tracing::warn!(%repo, ?trouble, "this repository could not be reconciled");
+                    tracing::warn!(%repo, ?trouble, "could not reconcile this repository");
                     Ok(())
                 }
             }
@@ -222,7 +222,7 @@ impl Reconciler {
                         }
                     }
                 }
-                Err(error) => tracing::warn!(forge = %name, %error, "repositories could not be listed"),
+                Err(error) => tracing::warn!(forge = %name, %error, "could not list repositories"),
             }
         }
         Ok(all)
@@ -383,7 +383,7 @@ impl Reconciler {
             })
             .await;
         if let Err(error) = kept {
-            tracing::warn!(%error, "the question about a missed label could not be stored");
+            tracing::warn!(%error, "could not store the question about a missed label");
         }
         self.context.wake.effects_queued();
         Ok(())
@@ -471,7 +471,7 @@ impl Reconciler {
                 };
             }
             Err(error) => {
-                tracing::debug!(%error, "the issue could not be read");
+                tracing::debug!(%error, "could not read the issue");
                 return Ok(());
             }
             Ok(issue) => issue,
@@ -495,7 +495,7 @@ impl Reconciler {
                 Err(error) if error.kind == ForgeErrorKind::NotFound => {
                     return tell_if_named("pull-gone", LoopInput::Forge(ForgeInput::PullGone)).await;
                 }
-                Err(error) => tracing::debug!(%error, "the pull request could not be read"),
+                Err(error) => tracing::debug!(%error, "could not read the pull request"),
             }
         } else if !issue.open {
             return tell_if_named("closed", closed).await;

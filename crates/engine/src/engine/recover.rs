@@ -25,7 +25,7 @@ impl Engine {
         loop {
             match self.recover_once().await {
                 Err(error @ (StoreError::Full { .. } | StoreError::Busy)) => {
-                    tracing::error!(%error, "the database could not be prepared after the last stop; it is tried again");
+                    tracing::error!(%error, "could not prepare the database after the last stop; the service retries");
                     tokio::time::sleep(RETRY).await;
                 }
                 outcome => return outcome,
@@ -45,7 +45,7 @@ impl Engine {
         for name in owners.into_iter().filter(|name| *name != own) {
             let gone = LeaseOwner::parse(&name).is_some_and(|o| o.is_gone(&here, process::is_alive));
             if gone {
-                tracing::info!(owner = name, "a process has ended; its work is taken over");
+                tracing::info!(owner = name, "a process ended; this process takes over its work");
                 self.store.write(move |c| leases::end_all(c, &name)).await?;
                 kill_point("K37");
             }
@@ -56,7 +56,7 @@ impl Engine {
         let ended = lost.iter().map(async |id| {
             let left = process::end_survivors(&self.verification.programs.cookie_of(id), Duration::ZERO).await;
             if left > 0 {
-                tracing::error!(loop_id = %id, left, "processes of a lost run could not be ended");
+                tracing::error!(loop_id = %id, left, "could not end the processes of a lost run");
             }
         });
         futures::future::join_all(ended).await;

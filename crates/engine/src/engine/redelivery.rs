@@ -48,7 +48,7 @@ impl Reconciler {
                 Ok(Some(attempts)) => self.ask_again(account, webhooks, &attempts).await?,
                 Ok(None) => return Ok(()),
                 Err(error) => {
-                    tracing::warn!(forge = %name, %error, "the deliveries of the App could not be listed");
+                    tracing::warn!(forge = %name, %error, "could not list the App's deliveries");
                     return Ok(());
                 }
             }

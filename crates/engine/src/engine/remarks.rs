@@ -59,7 +59,7 @@ impl ForgeEffects {
             Err(error)
                 if matches!(error.kind, ForgeErrorKind::NotFound | ForgeErrorKind::Denied | ForgeErrorKind::Bug) =>
             {
-                tracing::info!(%repo, %remark, %error, "the thread of a remark could not be resolved");
+                tracing::info!(%repo, %remark, %error, "could not resolve the thread of a remark");
                 Ok(Receipt::text("answered"))
             }
             outcome => Ok(outcome.map(|()| Receipt::text("answered and resolved"))?),

@@ -91,7 +91,7 @@ pub async fn run(engine: Arc<Engine>, Duty { role, once }: Duty) -> Option<OnceE
         let host = engine.leases.host.clone();
         let now = engine.clock.now();
         if let Err(error) = engine.store.write(move |c| hosts::start(c, &host, now)).await {
-            tracing::warn!(%error, "this host could not be added to the list of hosts; the next heartbeat tries again");
+            tracing::warn!(%error, "could not add this host to the list of hosts; the next heartbeat tries again");
         }
         let workers = Workers::new(engine.clone(), role.controls());
         if once {
@@ -115,7 +115,7 @@ pub async fn run(engine: Arc<Engine>, Duty { role, once }: Duty) -> Option<OnceE
     while let Some(ended) = tasks.running.join_next_with_id().await {
         if let Err(error) = ended {
             let name = tasks.names.get(&error.id()).copied();
-            tracing::error!(name, %error, "a task of the service failed; the service stops and has to be restarted");
+            tracing::error!(name, %error, "a task of the service failed; the service stops and needs a restart");
             engine.context.stopping.cancel();
         }
     }
@@ -129,7 +129,7 @@ pub async fn run(engine: Arc<Engine>, Duty { role, once }: Duty) -> Option<OnceE
         rows::end_all(c, &owner)
     };
     if let Err(error) = engine.context.store.write(leave).await {
-        tracing::debug!(%error, "the leases of this process were not released; they expire by themselves");
+        tracing::debug!(%error, "could not release the leases of this process; they expire");
     }
     end.get().copied()
 }
@@ -235,13 +235,13 @@ impl Workers {
                 self.cancels.remove(&id);
                 outcome.unwrap_or_else(|error| {
                     self.has_failed = true;
-                    tracing::warn!(%error, "an outcome could not be recorded; the work is retried when its lease expires");
+                    tracing::warn!(%error, "could not record an outcome; the service retries the work when its lease expires");
                     None
                 })
             }
             Err(error) => {
                 self.has_failed = true;
-                tracing::error!(%error, "a work effect panicked, which is a fault of this program; it is retried when its lease expires");
+                tracing::error!(%error, "a work effect panicked, which is a fault of this program; the service retries it when its lease expires");
                 None
             }
         }
@@ -268,7 +268,7 @@ impl Workers {
                     Ok(Some(work)) => self.begin(work),
                     Ok(None) => break,
                     Err(error) => {
-                        tracing::warn!(%error, "pending work could not be claimed");
+                        tracing::warn!(%error, "could not claim pending work");
                         failed = true;
                         break;
                     }
@@ -290,7 +290,7 @@ impl Workers {
             Ok(None) => OnceEnd::NoWork,
             Ok(Some(work)) => self.continue_from(work).await,
             Err(error) => {
-                tracing::error!(%error, "pending work could not be claimed");
+                tracing::error!(%error, "could not claim pending work");
                 OnceEnd::Failed
             }
         };
@@ -313,7 +313,7 @@ impl Workers {
                     Ok(Continuation::Undecided) => {}
                     Ok(Continuation::Ended) => break,
                     Err(error) => {
-                        tracing::warn!(%error, "pending work could not be claimed");
+                        tracing::warn!(%error, "could not claim pending work");
                         failed = true;
                     }
                 }
@@ -345,7 +345,7 @@ impl Workers {
         }
         let grace = self.engine.leases.pace.stop_grace;
         if tokio::time::timeout(grace, self.drain()).await.is_err() {
-            tracing::warn!("work timed out at shutdown and will be retried");
+            tracing::warn!("work timed out at shutdown; the service retries it");
         }
     }
 }
@@ -356,7 +356,7 @@ async fn stop_cancelled(context: &ServiceContext, cancels: &HashMap<i64, Cancell
     }
     match context.store.read(outbox::to_stop).await {
         Ok(rows) => rows.iter().filter_map(|id| cancels.get(id)).for_each(CancellationToken::cancel),
-        Err(error) => tracing::warn!(%error, "cancelled work could not be looked up"),
+        Err(error) => tracing::warn!(%error, "could not look up cancelled work"),
     }
 }
 
@@ -364,7 +364,7 @@ async fn stop_cancelled(context: &ServiceContext, cancels: &HashMap<i64, Cancell
 async fn watch(context: ServiceContext) {
     tokio::select! {
         () = context.store.failed() => {
-            tracing::error!("the database no longer accepts writes; the service stops and has to be restarted");
+            tracing::error!("the database no longer accepts writes; the service stops and needs a restart");
             context.stopping.cancel();
         }
         () = context.stopping.cancelled() => {}
@@ -378,12 +378,12 @@ async fn heartbeat(leases: Arc<Leases>, runs: bool) {
     let third = leases.pace.lease / 3;
     while !leases.context.stopping.is_cancelled() {
         if let Err(error) = leases.follow_clock_changes().await {
-            tracing::warn!(%error, "leases could not be adjusted to a change of the clock");
+            tracing::warn!(%error, "could not adjust leases to a clock change");
         }
         let held = leases.held.renewed();
         for (name, fence) in not_renewed(&leases, held, runs).await {
             if leases.held.lose(&name, fence) {
-                tracing::warn!(name, "the lease is lost; the work is stopped");
+                tracing::warn!(name, "the lease is lost; the service stops the work");
             }
         }
         tokio::select! {
@@ -424,16 +424,16 @@ async fn not_renewed(leases: &Leases, held: Vec<(String, i64)>, runs: bool) -> V
             lost
         }
         Ok(Err(error @ StoreError::Full { .. })) => {
-            tracing::warn!(%error, "the leases could not be renewed");
+            tracing::warn!(%error, "could not renew the leases");
             held.iter().for_each(|(name, fence)| leases.held.renew(name, *fence, watch));
             Vec::new()
         }
         Ok(Err(error)) => {
-            tracing::warn!(%error, "the leases could not be renewed");
+            tracing::warn!(%error, "could not renew the leases");
             held
         }
         Err(_) => {
-            tracing::warn!("the leases could not be renewed in time");
+            tracing::warn!("could not renew the leases in time");
             held
         }
     }

@@ -236,7 +236,7 @@ impl Work {
                 self.runs.agent(account, repo, current, attempt_of(*ticket, 0, *attempt), cancel).await
             }
             WorkEffect::Agent { .. } if current.knowledge.lacks_approval() => {
-                Err(EffectError::Permanent { why: "no plan is approved, so nothing is implemented".into() })
+                Err(EffectError::Permanent { why: "the loop has no approved plan to implement".into() })
             }
             WorkEffect::Agent { ticket, iteration, attempt } => {
                 self.runs.agent(account, repo, current, attempt_of(*ticket, *iteration, *attempt), cancel).await
@@ -288,7 +288,7 @@ impl Work {
         effect: &WorkEffect,
     ) -> Result<Option<Receipt>, EffectError> {
         let Some(head) = &current.branch.head else { return Ok(None) };
-        tracing::info!(loop_id = %current.id, "the work tree is missing; it is made again from the loop's branch");
+        tracing::info!(loop_id = %current.id, "the work tree is missing; the service recreates it from the loop's branch");
         self.branches.tree_at_head(account, repo, current).await?;
         // The files of the run were in the missing tree.
         let WorkEffect::Commit { ticket, .. } = effect else { return Ok(None) };

@@ -38,7 +38,7 @@ pub async fn serve(listener: UnixListener, session: Session, cancel: Cancellatio
                     connections.spawn(connection(stream, session, cancel));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a connection to the session memory could not be accepted");
+                    tracing::warn!(%error, "could not accept a connection to the session memory");
                     tokio::time::sleep(REST).await;
                 }
             },

@@ -177,7 +177,7 @@ impl Tools {
         let query: String = query.chars().take(MAX_LEARNINGS_QUERY).collect();
         let found = learnings.search(&query).await?;
         if found.is_empty() {
-            return Ok("nothing was learned about this yet".to_owned());
+            return Ok("there are no learnings about this yet".to_owned());
         }
         Ok(session::fit(&found, 0, false, self.session.answer_tokens))
     }
@@ -244,7 +244,7 @@ fn read<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, Failure> {
 
 /// Returns the message for the agent after a store failure, and logs the cause.
 fn store_error_message(error: StoreError) -> String {
-    tracing::warn!(%error, "the session memory could not be read");
+    tracing::warn!(%error, "could not read the session memory");
     if matches!(error, StoreError::TooSlow) {
         return format!("the search took longer than {} s; ask for less", MAX_TIME.as_secs());
     }

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_word_is_capitalized_unless_it_is_a_name() {
+    fn first_word_is_capitalized_except_names() {
         let table = [
             ("the same error: x", "The same error: x"),
             ("no, it fails", "No, it fails"),

@@ -111,7 +111,7 @@ impl Downloader {
             }
             return self.body(status, response, limits).await;
         }
-        Err(Final(format!("it was redirected more than {MAX_REDIRECTS} times")))
+        Err(Final(format!("the forge redirected it more than {MAX_REDIRECTS} times")))
     }
 
     async fn request(

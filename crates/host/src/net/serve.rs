@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// Wait after a connection could not be accepted, for example because no file descriptors are free.
+/// Wait after could not accept a connection, for example because no file descriptors are free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Time limit for a request's head.
@@ -86,7 +86,7 @@ pub async fn serve(
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "could not accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }

@@ -109,7 +109,7 @@ pub(super) fn parent() -> Result<&'static Path, Failure> {
     static PARENT: OnceLock<Result<PathBuf, Failure>> = OnceLock::new();
     let found = PARENT.get_or_init(|| {
         let folder = decide(&GroupFacts::here())?;
-        take_over(&folder).map_err(|error| Failure::new("its control group cannot be used").caused_by(error))?;
+        take_over(&folder).map_err(|error| Failure::new("cannot use its control group").caused_by(error))?;
         Ok(folder)
     });
     found.as_deref().map_err(Clone::clone)

@@ -37,7 +37,7 @@ pub fn unmap_startup_pages() {
         // SAFETY: the range is a private, unmodified mapping of a file, whose pages have the same content when they are mapped again.
         let unmapped = unsafe { rustix::mm::madvise(start as *mut c_void, length, Advice::LinuxDontNeed) };
         if let Err(error) = unmapped {
-            tracing::debug!(%error, "the pages of the start could not be unmapped");
+            tracing::debug!(%error, "could not unmap the pages of the start-up");
         }
     }
 }

@@ -349,7 +349,7 @@ impl SandboxStatus {
 }
 
 fn no_memory(error: impl std::error::Error + Send + Sync + 'static) -> Failure {
-    Failure::new("a file in memory could not be created").caused_by(error)
+    Failure::new("could not create a file in memory").caused_by(error)
 }
 
 /// Returns an anonymous file with these bytes. Unlike a pipe it never blocks and needs no writer.

@@ -219,7 +219,7 @@ async fn attempts(settings: &ProbeSettings) -> Result<Vec<EscapeTest>, Failure> 
     let folder_path = folder.path().canonicalize().map_err(Failure::of)?;
     let place = EscapeSetup::new(settings, &folder_path)
         .await
-        .map_err(|error| Failure::new("preparing the test of the sandbox failed").caused_by(error))?;
+        .map_err(|error| Failure::new("could not prepare the sandbox test").caused_by(error))?;
     let mut escapes = place.inside().await?;
     escapes.extend(place.survival().await?);
     Ok(escapes)

@@ -278,7 +278,7 @@ fn mounts_refused(error: io::Error) -> Failure {
         Failure::new("the service is root and may not create mounts for it")
             .with_hint("run the service as a user other than root, or give it the capability CAP_SYS_ADMIN")
     } else {
-        Failure::new("its user namespace could not be set up")
+        Failure::new("could not set up its user namespace")
             .with_hint("docs/guides/sandbox-host.md lists the requirements")
     };
     problem.caused_by(error)

@@ -90,11 +90,11 @@ async fn start_failures_contain_advice() {
 #[test]
 fn sandbox_errors_keep_their_causes() {
     let cause = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
-    let reason = Failure::new("its control group cannot be used").caused_by(cause).with_hint("set `Delegate=yes`");
+    let reason = Failure::new("cannot use its control group").caused_by(cause).with_hint("set `Delegate=yes`");
     let error = ProcessError::Sandbox { program: "sh".into(), reason };
     let cause = error.source().and_then(Error::source);
     assert!(cause.is_some_and(|cause| cause.is::<std::io::Error>()), "{error:?}");
-    let sentence = "the sandbox for \"sh\" could not be built: its control group cannot be used: permission denied; set `Delegate=yes`";
+    let sentence = "the sandbox for \"sh\" could not be built: cannot use its control group: permission denied; set `Delegate=yes`";
     assert_eq!(error.to_string(), sentence);
 }
 

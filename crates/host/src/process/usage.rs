@@ -141,7 +141,7 @@ pub(super) async fn exceeded(run: MeasuredRun) -> String {
         match measured.await {
             Ok((_, Some(reason))) => return reason,
             Ok((watch, None)) => disk = watch,
-            Err(error) => return format!("it could not be measured: {error}"),
+            Err(error) => return format!("could not measure it: {error}"),
         }
     }
 }

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn process_that_continues_an_iteration_claims_nothing_else() {
+    fn process_that_continues_an_iteration_claims_no_other_work() {
         let c = two_hosts();
         add(&c, WorkEffect::Agent { ticket: 1, iteration: 1, attempt: 1 });
         let claim = |c: &Connection, id: &str| {

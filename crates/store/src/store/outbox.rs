@@ -181,7 +181,7 @@ pub fn claim(
                 let sql =
                     "UPDATE outbox SET state = 'rejected', ended_at = ?2, receipt = 'not understood' WHERE id = ?1";
                 c.prepare_cached(sql)?.execute(params![id, now.0])?;
-                tracing::error!(id, key, "an effect of the outbox could not be parsed and was rejected");
+                tracing::error!(id, key, "could not parse an effect of the outbox and rejected it");
                 return Ok(None);
             };
             let subject: String = row.get(1)?;

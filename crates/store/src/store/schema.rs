@@ -36,10 +36,10 @@ pub(super) fn share(path: &Path, connection: &Connection) -> StoreResult<SchemaL
     match file.try_lock_shared() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
-            return Err(failure("its schema is being changed by another process; try again"));
+            return Err(failure("another process is changing its schema; try again"));
         }
         Err(TryLockError::Error(error)) => {
-            return Err(failure(Failure::new("its lock cannot be taken").caused_by(error)));
+            return Err(failure(Failure::new("cannot acquire its lock").caused_by(error)));
         }
     }
     check(connection)?;
@@ -141,7 +141,7 @@ fn version(connection: &Connection) -> StoreResult<u32> {
 /// Opens the folder of a database in order to lock it.
 fn lock_of(path: &Path) -> StoreResult<File> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let failed = || Failure::new(format!("its folder {} cannot be opened", folder.display()));
+    let failed = || Failure::new(format!("cannot open its folder {}", folder.display()));
     File::open(folder).map_err(|error| failure(failed().caused_by(error)))
 }
 
@@ -149,10 +149,10 @@ fn taken(attempt: Result<(), TryLockError>) -> StoreResult<bool> {
     match attempt {
         Ok(()) => Ok(true),
         Err(TryLockError::WouldBlock) => Ok(false),
-        Err(TryLockError::Error(error)) => Err(failure(Failure::new("its lock cannot be taken").caused_by(error))),
+        Err(TryLockError::Error(error)) => Err(failure(Failure::new("cannot acquire its lock").caused_by(error))),
     }
 }
 
 fn unlock(file: &File) -> StoreResult<()> {
-    file.unlock().map_err(|error| failure(Failure::new("its lock cannot be released").caused_by(error)))
+    file.unlock().map_err(|error| failure(Failure::new("cannot release its lock").caused_by(error)))
 }

@@ -65,9 +65,9 @@ pub(super) fn write_loop(
             (0, 1..) => tracing::error!(
                 path = %path.display(),
                 error = outcome.as_ref().err().map(ToString::to_string),
-                "the database cannot be written now; outcomes are kept in memory and stored later"
+                "cannot write to the database now; the service keeps outcomes in memory and stores them later"
             ),
-            (1.., 0) => tracing::info!("the outcomes that were kept in memory are stored"),
+            (1.., 0) => tracing::info!("stored the outcomes that were kept in memory"),
             _ => {}
         }
     }

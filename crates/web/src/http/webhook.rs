@@ -98,10 +98,10 @@ async fn receive(edge: &HttpState, hook: &Hook, headers: &HeaderMap, body: Body)
         Ok(new)
     });
     let new = inserted.await.map_err(|error| {
-        tracing::warn!(%error, "a delivery could not be stored");
+        tracing::warn!(%error, "could not store a delivery");
         match error {
             StoreError::Full { .. } => (StatusCode::SERVICE_UNAVAILABLE, "the disk is full"),
-            _ => (StatusCode::SERVICE_UNAVAILABLE, "the delivery could not be stored"),
+            _ => (StatusCode::SERVICE_UNAVAILABLE, "could not store the delivery"),
         }
     })?;
     kill_point("K05");

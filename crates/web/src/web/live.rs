@@ -85,7 +85,7 @@ pub enum ListenError {
     Full,
     /// The last event's id is not in this feed's format.
     #[error(
-        "the id of the last event is not of the form STEP-ACTIVITY-OUTPUT; leave it out to start with what happens from now on"
+        "the id of the last event is not of the form STEP-ACTIVITY-OUTPUT; omit it to start with the next event"
     )]
     BadPosition,
     /// The database cannot be read.
@@ -213,7 +213,7 @@ async fn read_feed(engine: Arc<Engine>, sender: broadcast::Sender<Arc<FeedNotice
                 position = newest;
                 let _ = sender.send(Arc::new(FeedNotice::Gap));
             }
-            Err(error) => tracing::warn!(%error, "the live feed cannot be read; it is tried again"),
+            Err(error) => tracing::warn!(%error, "cannot read the live feed; the service retries"),
         }
         shared.lock().next = Some(position);
     }

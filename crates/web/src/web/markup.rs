@@ -162,7 +162,7 @@ pub fn error_page(status: StatusCode, title: &str, problem: &str) -> Response {
 
 /// Returns the response to a form after the session ended: a link to the login, and the text typed into the form.
 pub fn session_ended_page(login: &str, typed: &str) -> Response {
-    let problem = "Your session has ended, and nothing was changed. Log in again; you then come back to the page.";
+    let problem = "Your session has ended, and the service changed nothing. Log in again to return to the page.";
     let context = error_context(&[problem], typed, &[(login, "Log in")]);
     with_status(stand_alone_page("error.html", "Log in again", context, &[]), StatusCode::UNAUTHORIZED)
 }
@@ -227,8 +227,8 @@ pub(super) fn rendered(
             ([(CONTENT_TYPE, kind), (CONTENT_SECURITY_POLICY, policy)], text).into_response()
         }
         Err(error) => {
-            tracing::warn!(template, error, "a page could not be rendered");
-            (StatusCode::INTERNAL_SERVER_ERROR, "The page could not be rendered; the log of the service says why.\n")
+            tracing::warn!(template, error, "could not render a page");
+            (StatusCode::INTERNAL_SERVER_ERROR, "The service could not render the page; its log has the reason.\n")
                 .into_response()
         }
     }

@@ -108,7 +108,7 @@ impl Workspaces {
 
 fn moved(remote: Option<Sha>) -> PushOutcome {
     let reason = match &remote {
-        Some(tip) => format!("the branch was moved to {} by someone else", tip.short()),
+        Some(tip) => format!("someone else moved the branch to {}", tip.short()),
         None => "the branch was deleted".to_owned(),
     };
     PushOutcome::Rejected { remote, reason, refusal: PushRefusal::Other }

@@ -238,7 +238,7 @@ impl Workspaces {
         if let Err(WorkspaceError::DiskFull { .. }) = &staged
             && let Err(error) = self.remove_unreferenced(tree_paths).await
         {
-            tracing::warn!(%error, store = %tree_paths.store.display(), "unfinished objects could not be removed");
+            tracing::warn!(%error, store = %tree_paths.store.display(), "could not remove unfinished objects");
         }
         staged
     }

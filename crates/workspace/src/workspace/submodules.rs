@@ -88,7 +88,7 @@ impl Workspaces {
             self.update_refs(guard, &tree_paths.mirror, &[keep]).await
         };
         fetch.await.map_err(|error: WorkspaceError| {
-            tracing::warn!(%error, commit = %commit, "a submodule could not be fetched");
+            tracing::warn!(%error, commit = %commit, "could not fetch a submodule");
             Failure::new(format!("the bot cannot fetch its commit {}", commit.short()))
         })
     }

@@ -379,7 +379,7 @@ fn agent_network_access_is_listed() {
 
 /// All other checks accept a token with a read-only scope.
 #[tokio::test]
-async fn token_and_webhooks_are_proved() {
+async fn token_and_webhooks_are_verified() {
     let folder = tempfile::tempdir().expect("a folder");
     let forge = FakeForge::start(Dialect::Gitea, Clock::System).await.expect("a forge");
     let (owner, bot) = (forge.add_user("team", AccountKind::User), forge.add_user("ralph", AccountKind::User));
@@ -415,7 +415,7 @@ async fn token_and_webhooks_are_proved() {
 
 /// Deliveries arrive although the token may not list the webhooks, so that is not a failure.
 #[tokio::test]
-async fn token_of_github_and_its_webhooks_are_proved() {
+async fn github_token_and_webhooks_are_verified() {
     use crate::forge::github::EVENTS;
 
     let folder = tempfile::tempdir().expect("a folder");

@@ -213,7 +213,7 @@ fn result_text(update: &Value) -> String {
     let parts = update["content"].as_array().into_iter().flatten();
     let texts: Vec<&str> = parts.filter_map(|part| part["content"]["text"].as_str()).take(10).collect();
     let text = if texts.is_empty() {
-        update["rawOutput"].as_str().unwrap_or("it does not say why").to_owned()
+        update["rawOutput"].as_str().unwrap_or("it gave no reason").to_owned()
     } else {
         texts.join("\n")
     };

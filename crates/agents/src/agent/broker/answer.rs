@@ -53,7 +53,7 @@ impl ModelAnswer {
         }
         let is_encoded = headers.get_all(CONTENT_ENCODING).iter().any(|value| value != "identity" && !value.is_empty());
         if is_encoded {
-            return Err(broken("the model answered with a compressed body although none was asked for"));
+            return Err(broken("the model answered with a compressed body, which the broker did not request"));
         }
         if status.is_informational() || status.is_redirection() {
             return Err(broken("the model answered with a redirection or another protocol"));
@@ -134,7 +134,7 @@ impl StreamState {
                 Some(Err(error)) => {
                     self.is_over = true;
                     self.call = None;
-                    let why = format!("the answer of the model broke off: {}", error_chain(&error.without_url()));
+                    let why = format!("the connection to the model broke off during its answer: {}", error_chain(&error.without_url()));
                     return Some(Err(std::io::Error::other(why)));
                 }
                 None => {

@@ -80,7 +80,7 @@ pub(super) async fn run(
     let folders = match RunFolders::prepare(run) {
         Ok(folders) => folders,
         Err(error) => {
-            let reason = format!("its folder {} could not be created: {error}", run.scratch.display());
+            let reason = format!("could not create its folder {}: {error}", run.scratch.display());
             return AgentOutcome::only(AgentStatus::Failed { reason });
         }
     };

@@ -256,7 +256,7 @@ async fn commands_run_in_the_sandbox() {
 }
 
 #[tokio::test]
-async fn planning_run_edits_nothing() {
+async fn planning_run_edits_no_files() {
     let place = InternalFixture::new();
     let edit = ("edit", json!({"command": "create", "path": "made", "file_text": "x"}));
     let look = ("edit", json!({"command": "view", "path": "."}));
@@ -460,7 +460,7 @@ async fn long_conversation_is_shortened() {
 }
 
 #[tokio::test]
-async fn cut_empty_and_refused_answers_are_handled() {
+async fn cut_or_empty_answer_continues_and_refusal_ends_the_run() {
     let cut = |text: &str| answer(text, &[], ModelStop::MaxTokens);
     let place = InternalFixture::new();
     let (outcome, _) = place.outcome([cut("I will"), says(""), says("done")]).await;

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn beginning_and_end_are_kept() {
+    fn start_and_end_are_kept() {
         let mut short = Transcript::default();
         short.add("a");
         short.add("b");

@@ -153,7 +153,7 @@ impl CodexStream {
             "turn.failed" => {
                 self.end = Some(TurnEnd::Failed);
                 "failed".clone_into(&mut self.output.stop_reason);
-                let message = event["error"]["message"].as_str().unwrap_or("it did not say why");
+                let message = event["error"]["message"].as_str().unwrap_or("it gave no reason");
                 self.error(message);
                 // A turn fails when requests to the provider fail.
                 self.output.signals.learn(message);
@@ -213,7 +213,7 @@ impl CodexStream {
             let output = item["aggregated_output"].as_str().or(item["error"]["message"].as_str());
             let text = match item["exit_code"].as_i64() {
                 Some(code) => format!("exit code {code}: {}", output.unwrap_or_default().trim()),
-                None => output.unwrap_or("it does not say why").to_owned(),
+                None => output.unwrap_or("it gave no reason").to_owned(),
             };
             self.output.record_tool_failure(text.trim_end_matches([':', ' ']), on_event);
         } else if kind == "file_change" {

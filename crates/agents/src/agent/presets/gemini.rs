@@ -162,7 +162,7 @@ impl GeminiStream {
             }
             "tool_result" => {
                 let text = event["error"]["message"].as_str().or(event["output"].as_str());
-                let error = Some(text.unwrap_or("it does not say why")).filter(|_| event["status"] == "error");
+                let error = Some(text.unwrap_or("it gave no reason")).filter(|_| event["status"] == "error");
                 self.output.record_result(&event["tool_id"], error, on_event);
             }
             // A warning only, such as a detected loop; an error that ends the run is in the result.
@@ -221,7 +221,7 @@ impl GeminiStream {
             let silence = AgentStatus::Failed { reason: "it ended without any output".to_owned() };
             return if silent { silence } else { AgentStatus::Finished };
         }
-        let message = result["error"]["message"].as_str().unwrap_or("it did not say why").to_owned();
+        let message = result["error"]["message"].as_str().unwrap_or("it gave no reason").to_owned();
         // Refusals of the provider are printed on standard error, or begin with these words.
         let of_provider = self.error.is_some() || message.starts_with("[API Error: ");
         self.output.record_error(&message, of_provider);

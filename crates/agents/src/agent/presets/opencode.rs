@@ -170,7 +170,7 @@ impl OpencodeStream {
         let (name, state) = (part["tool"].as_str().unwrap_or_default(), &part["state"]);
         self.output.record_tool_call(name, &state["input"], on_event);
         if state["status"] == "error" {
-            let text = state["error"].as_str().unwrap_or("it does not say why");
+            let text = state["error"].as_str().unwrap_or("it gave no reason");
             if text.contains("rejected permission") || text.contains("rule which prevents") {
                 self.output.record_denial(name);
             }

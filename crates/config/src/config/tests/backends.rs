@@ -359,7 +359,7 @@ fn old_key_beside_its_new_name_is_refused() {
 }
 
 #[test]
-fn command_with_acp_takes_neither_input_nor_format() {
+fn command_with_acp_rejects_input_and_format() {
     let text = |rest: &str| file(&format!("  goose: {{ type: acp, command: [goose, acp]{rest} }}\n"), "");
     let config = Config::parse(Path::new("conf/ralph-control.yaml"), &text(""), &env()).expect("valid");
     assert_eq!(config.backends["goose"].settings.kind, Some(BackendType::Acp));

@@ -311,8 +311,8 @@ fn address(text: &str, allow_private: bool) -> Result<(), Failure> {
         ("https", _) => Ok(()),
         ("http", _) if allow_private => Ok(()),
         ("http", _) => {
-            Err(Failure::new("the address must begin with https://").with_hint("http:// needs `allow_private: true`"))
+            Err(Failure::new("the address must start with https://").with_hint("http:// needs `allow_private: true`"))
         }
-        _ => Err(Failure::new("the address must begin with https://")),
+        _ => Err(Failure::new("the address must start with https://")),
     }
 }

@@ -550,7 +550,7 @@ pub(super) fn abort(turn: &mut StepContext, why: &str) {
     turn.push(Effect::escalate(cause, view));
 }
 
-/// Pauses or ends the loop although the files of the best iteration could not be restored.
+/// Pauses or ends the loop although the files of could not restore the best iteration.
 pub(super) fn restore_failed(turn: &mut StepContext, why: &str) {
     if turn.next.run.halting.as_ref().is_some_and(|halting| halting.then != LoopStopReason::Held) {
         return turn.halt_without(why);
@@ -562,7 +562,7 @@ pub(super) fn restore_failed(turn: &mut StepContext, why: &str) {
     turn.next.supervision.state = Some(supervision);
     turn.next.run.halting = None;
     turn.audit(verdict.audit.clone());
-    abort(turn, &format!("the best iteration cannot be restored: {why}"));
+    abort(turn, &format!("cannot restore the best iteration: {why}"));
 }
 
 /// Resets supervision after a person resumed the loop, so that the same findings do not pause it again.

@@ -74,17 +74,17 @@ pub(super) fn looked(turn: &mut StepContext, seen: &CiInspection) {
     if let Some(ordered) = &turn.next.pull.merge_ordered {
         if *ordered == seen.commit && wish.ask_again.is_some_and(|at| turn.now >= at) {
             wish.ask_again = None;
-            turn.because("the forge has not merged the pull request, although CI has passed: it is asked again");
+            turn.because("the forge has not merged the pull request, although CI has passed: the service asks again");
             turn.push(ForgeEffect::MergeWhenReady { commit: seen.commit.clone() });
         }
         return;
     }
     let (waited, on, progress) = (turn.now.since(wish.since), wish.on, &seen.progress);
     if !progress.awaited.is_empty() && waited < turn.next.settings.policy.ci_wait_ms() {
-        return turn.because(format!("the merge waits for CI to begin: {}", check_names(&progress.awaited)));
+        return turn.because(format!("the merge waits for CI to start: {}", check_names(&progress.awaited)));
     }
     if !progress.begun && waited < turn.next.settings.policy.ci_wait_ms().min(CI_BEGINS_MS) {
-        return turn.because("the merge waits for CI to begin");
+        return turn.because("the merge waits for CI to start");
     }
     if !progress.skipped.is_empty() || !progress.awaited.is_empty() {
         let key = format!("merge-unrun/{}", seen.commit.short());

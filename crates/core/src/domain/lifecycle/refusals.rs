@@ -51,7 +51,7 @@ fn ask_at_home(turn: &mut StepContext) {
     turn.comment(&format!("escalation-refused/{}", turn.next.version), report::at_home(view));
 }
 
-/// Pauses the loop and asks people if its pull request could not be opened. Returns whether it did.
+/// Pauses the loop and asks people if the bot could not open the pull request. Returns whether it did.
 pub(super) fn pauses_without_pull(turn: &mut StepContext) -> bool {
     let refused = turn.next.pull.refused.iter().find(|known| known.change == ForgeChange::OpenPull);
     let Some(refused) = refused.filter(|_| turn.next.pull.opened.is_none()).cloned() else { return false };

@@ -70,7 +70,7 @@ pub(super) fn acts(turn: &mut StepContext) -> bool {
     let now = turn.now;
     let (look, backend) = look(turn, |schedule, facts, state| schedule.look(facts, now, state));
     for broken in look.broken {
-        turn.because(format!("a rule could not be evaluated: {broken}"));
+        turn.because(format!("could not evaluate a rule: {broken}"));
     }
     look.firings.into_iter().any(|firing| act(turn, firing, &backend))
 }

@@ -35,7 +35,7 @@ pub(super) fn given(turn: &mut StepContext, mut run: OpinionRun) {
         if turn.next.supervision.opinions.lost < MAX_RUNS {
             let cost = run.cost;
             let message = format!(
-                "the second opinion of {} was lost, because the service stopped; about {cost} are counted for it, and it is asked for again",
+                "the second opinion of {} was lost, because the service stopped; about {cost} are counted for it, and the service requests it again",
                 run.backend
             );
             turn.because(message.clone());
@@ -43,7 +43,7 @@ pub(super) fn given(turn: &mut StepContext, mut run: OpinionRun) {
             return turn
                 .work(LoopStep::SecondOpinion, |ticket| WorkEffect::SecondOpinion { ticket, commit: run.commit });
         }
-        run.end = OpinionEnd::Missing(format!("the service stopped {MAX_RUNS} times while it was asked for"));
+        run.end = OpinionEnd::Missing(format!("the service stopped {MAX_RUNS} times during its run"));
     }
     let wants_changes = matches!(&run.end, OpinionEnd::Answered(answer) if answer.verdict == OpinionVerdict::Changes);
     let iterates = wants_changes && can_iterate(turn);

@@ -107,7 +107,7 @@ impl StepContext {
 
     /// Stops the loop although the files could not be restored or pushed.
     pub(super) fn halt_without(&mut self, why: &str) {
-        self.because(format!("the best iteration could not be restored: {why}"));
+        self.because(format!("could not restore the best iteration: {why}"));
         self.halt();
     }
 

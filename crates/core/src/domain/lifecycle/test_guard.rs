@@ -213,7 +213,7 @@ fn question(next: &Loop) -> String {
     } else if open.iter().all(|finding| finding.found.kind == TamperKind::AnswersHardCoded) {
         format!("every check passes, but the program returns only what its tests expect: {paths}")
     } else if open.iter().all(|finding| finding.found.kind == TamperKind::TestsNotJudged) {
-        format!("every check passes, but the base's version of changed tests could not be run: {paths}")
+        format!("every check passes, but the service could not run the base's version of changed tests: {paths}")
     } else if open.iter().all(|finding| finding.needs_decision()) {
         format!("every check passes, but only with the changes to {paths}")
     } else if open.iter().any(|finding| finding.may_be_asked_for(&next.task.text.agent_text())) {

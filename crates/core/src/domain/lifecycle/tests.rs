@@ -324,7 +324,7 @@ fn task_runs_from_label_to_merge() {
 }
 
 #[test]
-fn every_command_is_handled_in_every_state() {
+fn every_command_is_accepted_or_refused_in_every_state() {
     use LoopState::*;
     const OPEN: &[LoopState] = &[
         NeedsCriteria,
@@ -424,7 +424,7 @@ fn refusal_states_valid_command() {
             "`/ralph approve`",
         ),
         (LoopState::NeedsConfirm, plan::wish(""), "--confirm"),
-        (LoopState::Review, plan::wish(""), "begun to implement"),
+        (LoopState::Review, plan::wish(""), "started to implement"),
         (LoopState::Running, plan::approve(None, ""), "no plan needs an approval"),
         (LoopState::LimitReached, resume(), "--max-iterations 6"),
         (LoopState::Queued, LoopCommand::Retry(command::Retry), "nothing to retry"),
@@ -775,7 +775,7 @@ fn prepared_like(current: &Loop) -> PreparedTree {
 }
 
 #[test]
-fn lost_limited_and_failed_agents_are_handled() {
+fn lost_agent_restarts_limited_agent_waits_and_failed_agent_is_judged() {
     let mut run = LoopRun::in_state(LoopState::Running);
     for attempt in 2..=3 {
         run.tell(LoopInput::Outcome {

@@ -58,16 +58,16 @@ impl ForgeChange {
     /// Returns the consequence of the refusal, as a sentence without a full stop.
     pub fn consequence(self) -> &'static str {
         match self {
-            Self::OpenPull => "The pull request could not be opened",
+            Self::OpenPull => "The bot could not open the pull request",
             Self::PullText => "The text of the pull request is out of date",
             Self::ReadyPull => "The pull request stays a draft",
             Self::Reviewers => "No reviewer was requested",
             Self::DraftPull => "The pull request is shown as ready, although work continues",
-            Self::Escalation => "The issue that asks for a decision could not be opened",
+            Self::Escalation => "The bot could not open the issue that asks for a decision",
             Self::StateLabel => "The label of the state is out of date",
             Self::WithdrawMerge => "The forge may still merge the pull request by itself",
             Self::CommitStatus => {
-                "The status `ralph/verified` of the commit could not be set, so a rule that requires it blocks the merge"
+                "The bot could not set the status `ralph/verified` of the commit, so a rule that requires it blocks the merge"
             }
         }
     }

@@ -61,7 +61,7 @@ impl TaskStatements {
         self.get(|facts| Some(facts.places()).filter(|places| !places.is_empty()))
     }
 
-    /// Whether people state that the task is security-sensitive or breaks compatibility. Such a loop begins with a plan, has half of
+    /// Whether people state that the task is security-sensitive or breaks compatibility. Such a loop starts with a plan, has half of
     /// the configured iterations before it pauses, and keeps no change of a protected path by itself.
     pub fn asks_care(&self) -> bool {
         let holds = |of: fn(&StatedFacts) -> Option<bool>| self.get(of).is_some_and(|(holds, _)| holds);

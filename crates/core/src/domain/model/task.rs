@@ -433,7 +433,7 @@ impl TamperKind {
             Self::OnlyChangedTests => "the checks pass only with the changed tests",
             Self::TestCountFell => "fewer tests are counted",
             Self::TestsRewritten => "tests are written while the checks run",
-            Self::TestsNotJudged => "the base's version of a changed test could not be run",
+            Self::TestsNotJudged => "the service could not run the base's version of a changed test",
         }
     }
 

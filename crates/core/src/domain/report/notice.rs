@@ -285,7 +285,7 @@ impl Notice {
             issue_url: String::new(),
             cause: "test".into(),
             reason: "a test of this channel".into(),
-            what_happened: "An operator tests this channel. No loop is concerned, and nothing has to be done.".into(),
+            what_happened: "An operator tests this channel. It concerns no loop and needs no action.".into(),
             evidence: Vec::new(),
             iteration: 0,
             detections: Vec::new(),

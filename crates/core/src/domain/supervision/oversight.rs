@@ -342,7 +342,7 @@ pub fn iteration_of(history: &[Record]) -> u32 {
     if history.is_empty() { 0 } else { detection_input::number(history) }
 }
 
-/// Aborts the loop because the state after the best iteration could not be restored.
+/// Aborts the loop because the state after could not restore the best iteration.
 pub fn restore_failed(
     state: &mut OverseerState,
     iteration: u32,
@@ -351,7 +351,7 @@ pub fn restore_failed(
 ) -> OversightVerdict {
     state.health = Health::Aborted;
     *state.interventions.entry(InterventionLevel::Abort).or_default() += 1;
-    let reason = format!("the best iteration cannot be restored: {why}");
+    let reason = format!("cannot restore the best iteration: {why}");
     OversightVerdict {
         decision: OversightDecision::Abort,
         health: Health::Aborted,

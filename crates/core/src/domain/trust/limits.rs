@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn lower_limits_of_a_repository_apply_and_higher_ones_are_noted() {
+    fn lower_limits_of_a_repository_apply_and_higher_limits_are_reported() {
         let operator = Limits { iterations: IterationLimit::of(5), cost_usd: Usd(Money(0)), ..Limits::default() };
         let wanted = RepositoryLimits {
             iterations: Some(IterationLimit::of(9)),

@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_repository_file_changes_nothing() {
+    fn empty_repository_file_changes_no_setting() {
         let policy = Policy { checks: Vec::new(), ..Policy::default() };
         assert_eq!(policy.with_repository(&RepositorySettings::default()), policy);
         assert!(policy.overruled(&RepositorySettings::default()).is_empty());

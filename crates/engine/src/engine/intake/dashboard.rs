@@ -145,7 +145,7 @@ impl Intake {
         let mut commands = command::parse_typed(text);
         let (parsed, more) = (commands.pop(), commands.len());
         let Some(parsed) = parsed.filter(|_| more == 0) else {
-            let problem = if more > 0 { "Give one command at a time." } else { "A command begins with `/ralph`." };
+            let problem = if more > 0 { "Give one command at a time." } else { "A command starts with `/ralph`." };
             return Ok(not_taken(DashboardOutcome::Invalid, problem.to_owned(), Some("/ralph help".to_owned())));
         };
         if matches!(parsed, Ok(LoopCommand::Help(_))) {
@@ -226,7 +226,7 @@ impl Intake {
         };
         let outcome = processed?;
         if outcome == InputOutcome::SetAside {
-            let why = "The loop could not process the command; the log of the service says why.".to_owned();
+            let why = "The loop could not process the command; the service's log has the reason.".to_owned();
             return Ok(not_taken(DashboardOutcome::Refused, why, None));
         }
         let (id, before, wanted) = (current.id.clone(), current.version, input.clone());

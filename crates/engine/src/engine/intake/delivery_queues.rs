@@ -157,7 +157,7 @@ impl Intake {
     /// Returns the value of a successful task. After a failure of the store, `rest` delays the next lookup.
     fn or_rest<T>(&self, outcome: Result<T, StoreError>, rest: &mut Duration) -> Option<T> {
         *rest = self.pace.wait_after_step(outcome.is_err());
-        outcome.inspect_err(|error| tracing::warn!(%error, "deliveries could not be processed")).ok()
+        outcome.inspect_err(|error| tracing::warn!(%error, "could not process deliveries")).ok()
     }
 
     /// Starts batches of all queues that are ready.

@@ -228,7 +228,7 @@ impl Intake {
         let (now, id, key) = (self.context.clock.now(), start.id.clone(), origin.part(0));
         if self.context.store.write(move |c| loops::begin(c, start, &key, now)).await? {
             kill_point("K09");
-            tracing::info!(loop_id = %id, repo = %place.repo, issue = %place.issue, "a loop begins");
+            tracing::info!(loop_id = %id, repo = %place.repo, issue = %place.issue, "a loop starts");
             done(format!("loop {id} begins"))
         } else {
             ignored("the issue has an open loop already")

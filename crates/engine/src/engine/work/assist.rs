@@ -206,7 +206,7 @@ impl Assistants {
             let prompt = format!("{head}{}", question.prompt);
             self.keep_answer(questions, &call, prompt, used, &answer).await;
             if let Err(error) = booked {
-                tracing::warn!(loop_id = %current.id, %error, "the cost of a question could not be recorded");
+                tracing::warn!(loop_id = %current.id, %error, "could not record the cost of a question");
             }
             match answer {
                 Ok(value) => return Some(value),
@@ -428,7 +428,7 @@ impl Assistants {
         let id = current.id.clone();
         let kept = self.context.store.write(move |c| turns::add_turn(c, &id, &turns::NewTurn::pack(turn)).map(drop));
         if let Err(error) = kept.await {
-            tracing::warn!(loop_id = %current.id, %error, "a question could not be stored in the session memory");
+            tracing::warn!(loop_id = %current.id, %error, "could not store a question in the session memory");
         }
     }
 }

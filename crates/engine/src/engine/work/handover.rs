@@ -91,7 +91,7 @@ impl Handover {
                 self.packed(repo, current, refs).await
             }
             Err(error) => {
-                tracing::warn!(loop_id = %current.id, %error, "the loop's commits could not be listed for other hosts");
+                tracing::warn!(loop_id = %current.id, %error, "could not list the loop's commits for other hosts");
                 SavedCommits::default()
             }
         };
@@ -106,7 +106,7 @@ impl Handover {
         let have: Vec<_> = [branch.pushed.as_ref(), branch.base.as_ref(), merged].into_iter().flatten().collect();
         let packed = self.workspaces.pack_commits(&current.id, repo, refs.clone(), &have).await;
         packed.unwrap_or_else(|error| {
-            tracing::warn!(loop_id = %current.id, %error, "the loop's commits could not be packed for other hosts");
+            tracing::warn!(loop_id = %current.id, %error, "could not pack the loop's commits for other hosts");
             SavedCommits { refs, ..SavedCommits::default() }
         })
     }

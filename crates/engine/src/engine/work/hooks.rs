@@ -183,7 +183,7 @@ impl Verification {
         let scratch = self.programs.scratch_of(&current.id, "hook");
         remove_folder(&scratch);
         if let Err(error) = private::create_folder(&scratch.join("tmp")) {
-            return broken(format!("its folder {} could not be created: {error}", scratch.display()));
+            return broken(format!("could not create its folder {}: {error}", scratch.display()));
         }
         let view = self.workspaces.agent_view(&current.id, repo);
         let tree = if view.tree.is_dir() { view.tree } else { scratch.clone() };
@@ -194,7 +194,7 @@ impl Verification {
         remove_folder(&scratch);
         let finished = match finished {
             Ok(finished) => finished,
-            Err(error) => return broken(format!("it could not be started: {error}")),
+            Err(error) => return broken(format!("could not start it: {error}")),
         };
         let last = finished.stderr.text().lines().last().map(|line| format!(": {line}")).unwrap_or_default();
         match finished.ended {

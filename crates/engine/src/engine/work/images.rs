@@ -74,8 +74,8 @@ impl Images {
             Ok(found) => found,
             // Without the forge's list, nothing can be fetched; images of the issue are reported.
             Err(error) => {
-                tracing::warn!(loop_id = %current.id, %error, "the images of an issue cannot be looked up");
-                let note = format!("the images of the issue and its comments could not be looked up: {error}");
+                tracing::warn!(loop_id = %current.id, %error, "cannot look up the images of an issue");
+                let note = format!("could not look up the images of the issue and its comments: {error}");
                 let notes = if has_images { vec![note] } else { Vec::new() };
                 return TaskImages { notes, unlisted: 1, ..TaskImages::default() };
             }
@@ -92,7 +92,7 @@ impl Images {
         if found == TaskImages::default() || self.forges.is_named(account, repo).await {
             return found;
         }
-        let notes = vec!["the images could not be looked up: the repository was renamed meanwhile".to_owned()];
+        let notes = vec!["could not look up the images: the repository was renamed meanwhile".to_owned()];
         TaskImages { notes, unlisted: 1, ..TaskImages::default() }
     }
 
@@ -296,7 +296,7 @@ impl Images {
                             image.outcome
                         }
                         Err(error) => {
-                            ImageOutcome::NotUsed { why: format!("its file could not be written: {error}"), tries }
+                            ImageOutcome::NotUsed { why: format!("could not write its file: {error}"), tries }
                         }
                     }
                 }
@@ -348,7 +348,7 @@ impl Images {
             let path = folder.join(&name);
             let copied = private::create_folder(&folder).and_then(|()| fs::copy(kept.join(&name), &path));
             if let Err(error) = copied {
-                tracing::warn!(loop_id = %current.id, image = name, %error, "an image cannot be given to the agent");
+                tracing::warn!(loop_id = %current.id, image = name, %error, "cannot pass an image to the agent");
                 continue;
             }
             let mark = format!("image/{}", image.number);

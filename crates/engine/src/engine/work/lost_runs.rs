@@ -14,7 +14,7 @@ pub(super) async fn outdated(
     effect: &WorkEffect,
     current: &Loop,
 ) -> Result<Receipt, EffectError> {
-    let why = "no call waits for it any longer".to_owned();
+    let why = "the loop no longer waits for this work".to_owned();
     let was_started = claimed.attempts > 0;
     match *effect {
         WorkEffect::Agent { ticket, .. } | WorkEffect::Plan { ticket, .. } if was_started => {

@@ -233,7 +233,7 @@ impl Assistant for ProgramAssistant<'_> {
         let tree = self.scratch.join("tree");
         for folder in [&self.scratch, &tree] {
             private::create_folder(folder)
-                .map_err(|cause| error(format!("its folder {} could not be created: {cause}", folder.display())))?;
+                .map_err(|cause| error(format!("could not create its folder {}: {cause}", folder.display())))?;
         }
         let run = ProgramRun {
             current: self.current,

@@ -90,7 +90,7 @@ impl Opinions {
             other => other?,
         };
         let input = LoopInput::Outcome { ticket, outcome: WorkOutcome::SecondOpinionGiven { run: Box::new(run) } };
-        Ok(Receipt::with_input("a second opinion was asked for", input))
+        Ok(Receipt::with_input("ran a second opinion", input))
     }
 
     async fn opinion(
@@ -177,7 +177,7 @@ impl Opinions {
             Err(error) => Err(error),
         };
         let cost = charged.unwrap_or_else(|error| {
-            tracing::warn!(loop_id = %current.id, %error, "a second opinion and its cost could not be recorded");
+            tracing::warn!(loop_id = %current.id, %error, "could not record a second opinion and its cost");
             call.used.cost.unwrap_or_default()
         });
         kill_point("K44");
@@ -313,7 +313,7 @@ impl Opinions {
         let scratch = self.verification.programs.scratch_of(&current.id, "second-opinion");
         remove_folder(&scratch);
         if let Err(error) = private::create_folder(&scratch) {
-            return failed(format!("its folder {} could not be created: {error}", scratch.display()));
+            return failed(format!("could not create its folder {}: {error}", scratch.display()));
         }
         let checkout = match self.verification.workspaces.clean_checkout(&current.id, repo, asked.commit).await {
             Ok(checkout) => checkout,

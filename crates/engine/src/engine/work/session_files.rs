@@ -40,7 +40,7 @@ impl SessionFiles<'_> {
                 let folder = self.folder.join(&session.files);
                 let packed = tokio::task::spawn_blocking(move || packed(&folder)).await.map_err(io::Error::other);
                 packed.flatten().unwrap_or_else(|error| {
-                    tracing::warn!(loop_id = %self.current.id, %error, "the agent's session could not be packed for other hosts");
+                    tracing::warn!(loop_id = %self.current.id, %error, "could not pack the agent's session for other hosts");
                     None
                 })
             }
@@ -56,7 +56,7 @@ impl SessionFiles<'_> {
             None => lease.check(c).and_then(|()| loop_files::forget_session(c, &id)),
         });
         if let Err(error) = saving.await {
-            tracing::warn!(loop_id = %self.current.id, %error, "the agent's session could not be saved for other hosts");
+            tracing::warn!(loop_id = %self.current.id, %error, "could not save the agent's session for other hosts");
         }
     }
 
@@ -72,13 +72,13 @@ impl SessionFiles<'_> {
             Ok(Some(saved)) if saved.name == session.files => saved.archive,
             Ok(_) => return false,
             Err(error) => {
-                tracing::warn!(loop_id = %self.current.id, %error, "the agent's session could not be read; it starts a new one");
+                tracing::warn!(loop_id = %self.current.id, %error, "could not read the agent's session; the agent starts a new one");
                 return false;
             }
         };
         let unpacked = tokio::task::spawn_blocking(move || unpack(&archive, &folder)).await.map_err(io::Error::other);
         if let Err(error) = unpacked.flatten() {
-            tracing::warn!(loop_id = %self.current.id, %error, "the agent's session could not be unpacked; it starts a new one");
+            tracing::warn!(loop_id = %self.current.id, %error, "could not unpack the agent's session; the agent starts a new one");
             return false;
         }
         true

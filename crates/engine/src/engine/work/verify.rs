@@ -249,7 +249,7 @@ impl Verification {
             .await
         {
             Err(EffectError::Permanent { why }) => {
-                tracing::warn!(loop_id = %of.current.id, why, "the tests of the base could not be counted");
+                tracing::warn!(loop_id = %of.current.id, why, "could not count the tests of the base");
                 Ok(None)
             }
             other => other.map(Some),

@@ -188,7 +188,7 @@ async fn redirects_leave_the_forge_only_to_named_servers_and_without_credential(
     assert!(seen.contains("signature=secret") && !seen.contains("authorization"), "{seen}");
     // A redirect to itself ends.
     let circle = Server::start(redirect(&format!("/attachments/{ID}"))).await;
-    assert_eq!(fetched(&circle, &limits()).await.expect_err("refused"), "it was redirected more than 5 times");
+    assert_eq!(fetched(&circle, &limits()).await.expect_err("refused"), "the forge redirected it more than 5 times");
 }
 
 /// See docs/research/threats.md#i6.

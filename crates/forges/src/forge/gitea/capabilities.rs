@@ -157,7 +157,7 @@ impl Webhooks for Gitea {
 #[async_trait]
 impl Polling for Gitea {
     async fn issues_changed_since(&self, repo: &RepoRef, since: Timestamp) -> ForgeResult<Vec<IssueSnapshot>> {
-        let what = format!("list what changed in {repo}");
+        let what = format!("list the changes in {repo}");
         let since = rfc3339(since);
         let query = [("state", "all"), ("since", since.as_str())];
         let found: Vec<WireIssue> = self.client.poll(&what, &under(repo, &["issues"])?, &query).await?;
@@ -257,7 +257,7 @@ impl Reviews for Gitea {
             Ok(answer) => read(&what, &answer)?,
             // The server fails with 500 where it cannot find the line any more.
             Err(failure) if failure.detail.starts_with("HTTP 500") || matches!(failure.kind, NotFound | Bug) => {
-                tracing::info!(%failure, "a comment on a line could not be answered");
+                tracing::info!(%failure, "could not answer a comment on a line");
                 return Ok(None);
             }
             Err(failure) => return Err(failure),

@@ -27,7 +27,7 @@ impl Gitea {
         let (own, known) = self.fetch_labels(repo).await?;
         for label in labels {
             if let Err(failure) = self.merge_duplicates(repo, label, &own).await {
-                tracing::warn!(%repo, label = label.name, %failure, "duplicates of a label could not be merged");
+                tracing::warn!(%repo, label = label.name, %failure, "could not merge duplicates of a label");
             }
         }
         let mut made = 0;
@@ -85,7 +85,7 @@ impl Gitea {
             }
         }
         lock(&self.labels).entry(repo.id).or_default().insert(label.name.to_lowercase(), kept);
-        tracing::info!(%repo, label = label.name, "duplicates of a label were merged");
+        tracing::info!(%repo, label = label.name, "merged duplicates of a label");
         Ok(())
     }
 

@@ -933,7 +933,7 @@ fn has_version(server: &ContractTransport, version: &str) {
 }
 
 #[tokio::test]
-async fn webhook_needs_statuses_where_the_version_subscribes_to_them() {
+async fn webhook_needs_the_status_event_if_the_version_supports_it() {
     let (list, url) = ("/repos/acme/app/hooks?limit=50&page=1", "https://ralph.test/webhooks/work");
     let events = [
         "issues",

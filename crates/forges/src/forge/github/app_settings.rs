@@ -128,7 +128,7 @@ fn demand(rule: &BranchRule) -> Option<PushRule> {
         "pull_request" => "demands pull requests for changes of the branch",
         "required_signatures" => "demands signed commits",
         "required_status_checks" => "demands checks before a push",
-        "required_linear_history" => "refuses merge commits, which the bot makes of the base",
+        "required_linear_history" => "refuses merge commits, which the bot needs to merge the base",
         "commit_message_pattern" => "demands messages of a pattern",
         "commit_author_email_pattern" | "committer_email_pattern" => "demands addresses of a pattern",
         "branch_name_pattern" => "demands branch names of a pattern",

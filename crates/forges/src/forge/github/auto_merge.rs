@@ -224,7 +224,7 @@ impl GitHub {
     }
 
     async fn merge_ended(&self, repo: &RepoRef, number: Number) -> ForgeResult<Option<String>> {
-        let what = format!("read whether #{number} is still to be merged in");
+        let what = format!("read the requested merge of #{number} in");
         let call = ApiCall::on(repo, Method::POST, &[], &what).read_only();
         let variables = json!({ "owner": repo.owner, "name": repo.name, "number": number.0 });
         let mut data = match self.client.graphql(call, STILL_MERGES, variables).await {
@@ -240,7 +240,7 @@ impl GitHub {
     }
 
     async fn merge_settings(&self, repo: &RepoRef, number: Number) -> ForgeResult<MergeSettings> {
-        let what = format!("read how #{number} may be merged in");
+        let what = format!("read the allowed merge methods of #{number} in");
         let call = ApiCall::on(repo, Method::POST, &[], &what).read_only();
         let variables = json!({ "owner": repo.owner, "name": repo.name, "number": number.0 });
         let mut data = self.client.graphql(call, SETTINGS, variables).await?;

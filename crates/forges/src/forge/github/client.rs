@@ -272,7 +272,7 @@ impl GitHubClient {
             );
             let settling = grant.installed.as_ref().is_some_and(|(_, token)| self.settles_in_ms(token) > 0);
             let Some(pause_ms) = pauses.next().filter(|_| refused && settling) else { return answer };
-            tracing::debug!(%failure, pause_ms, "refused with a new token, which may not be known yet; trying again");
+            tracing::debug!(%failure, pause_ms, "GitHub refused a new token, which may not be active yet; retrying");
             tokio::time::sleep(Duration::from_millis(pause_ms)).await;
         }
     }

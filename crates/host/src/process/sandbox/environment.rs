@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn version_of_the_kernel_is_known() {
+    fn kernel_version_is_parsed() {
         assert!(kernel().is_some_and(|version| version > (2, 6)));
     }
 }

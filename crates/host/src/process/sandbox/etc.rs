@@ -156,7 +156,7 @@ impl EtcCopies {
         match EtcCopy::make(&self.etc, folder) {
             Ok(copy) => copies.last.insert(copy).folder.clone().into(),
             Err(error) => {
-                tracing::warn!(%error, folder = %self.folder.display(), "/etc cannot be copied; sandboxes start slower");
+                tracing::warn!(%error, folder = %self.folder.display(), "cannot copy /etc; sandboxes start slower");
                 None
             }
         }

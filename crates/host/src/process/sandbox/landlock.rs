@@ -94,7 +94,7 @@ impl SandboxView {
             service: std::process::id(),
         };
         let policy = serde_json::to_vec(&policy);
-        let policy = policy.map_err(|error| Failure::new("a path cannot be passed to it").caused_by(error))?;
+        let policy = policy.map_err(|error| Failure::new("cannot pass a path to it").caused_by(error))?;
         let files = vec![(POLICY_FD, in_memory(&policy)?)];
         let arguments = ["sandbox-exec", "--confine", "--"].map(OsString::from).to_vec();
         Ok(Prepared { program: helper.to_owned(), arguments, files, mounts: None, user: None, folder, status: None })
@@ -102,7 +102,7 @@ impl SandboxView {
 
     /// Returns the home with a folder for temporary files. A new folder on disk replaces a home in memory.
     fn home_on_disk(&self) -> Result<(PathBuf, Option<tempfile::TempDir>), Failure> {
-        let failed = |error: std::io::Error| Failure::new("its home cannot be created").caused_by(error);
+        let failed = |error: std::io::Error| Failure::new("cannot create its home").caused_by(error);
         let (home, folder) = match &self.home {
             ScratchHome::Folder(home) => (home.clone(), None),
             ScratchHome::Memory => {
@@ -177,7 +177,7 @@ fn add_around(path: &Path, hidden: &[PathBuf], found: &mut Vec<PathBuf>) {
 /// Returns a descriptor from which these bytes can be read. Its number is at least the policy's.
 fn in_memory(bytes: &[u8]) -> Result<OwnedFd, Failure> {
     let file = readable(bytes).and_then(|file| Ok(rustix::io::fcntl_dupfd_cloexec(file.as_fd(), POLICY_FD)?));
-    file.map_err(|error| Failure::new("a file in memory could not be created").caused_by(error))
+    file.map_err(|error| Failure::new("could not create a file in memory").caused_by(error))
 }
 
 #[cfg(test)]

@@ -230,7 +230,7 @@ fn unusable_addresses_are_refused() {
     assert!(no_tables.contains("has no tables of ralph-bot yet"), "{no_tables}");
     let wrong = test_server::settings("postgres://ralph@127.0.0.1:1/ralph?connect_timeout=1");
     let wrong = refusal(&from, &wrong.into());
-    assert!(wrong.contains("the server 127.0.0.1:1 could not be used"), "{wrong}");
+    assert!(wrong.contains("could not use the server 127.0.0.1:1"), "{wrong}");
     let both = refusal(&from, &(&folder.path().join("b.db")).into());
     assert!(both.contains("`ralph-bot backup` copies a file"), "{both}");
     let to: DatabaseAddress = server.schema().into();
@@ -268,7 +268,7 @@ async fn database_of_a_running_process_is_refused() {
 }
 
 #[test]
-fn changed_row_of_the_target_is_noticed_and_nothing_is_kept() {
+fn changed_target_row_rolls_back_the_copy() {
     let Some(server) = PostgresServer::start() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let from = filled(folder.path());

@@ -98,7 +98,7 @@ fn commands_do_not_use_a_schema_that_is_being_changed() {
     let changing = lock_of(&path).expect("the lock");
     changing.lock().expect("taken");
     let why = refusal(Store::attach(&path));
-    assert!(why.contains("being changed by another process; try again"), "{why}");
+    assert!(why.contains("another process is changing its schema; try again"), "{why}");
     drop(changing);
     drop(Store::attach(&path).expect("attached"));
 }

@@ -53,7 +53,7 @@ impl Checkpointer {
         };
         let thread = std::thread::Builder::new().name("store-checkpoints".into()).spawn(run);
         let thread = thread.map_err(|error| {
-            failure(Failure::new("the thread for checkpoints could not be started").caused_by(error))
+            failure(Failure::new("could not start the checkpoint thread").caused_by(error))
         })?;
         writer.wal_hook(Some(|_, pages| {
             LOG_PAGES.set(pages.try_into().unwrap_or_default());
@@ -83,7 +83,7 @@ impl Drop for Checkpointer {
     fn drop(&mut self) {
         drop(self.due.take());
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread for checkpoints panicked");
+            tracing::error!("the checkpoint thread panicked");
         }
     }
 }

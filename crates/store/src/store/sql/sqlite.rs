@@ -211,7 +211,7 @@ impl DatabaseEngine for Connection {
 
     fn settle(&self) {
         if let Err(error) = self.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)") {
-            tracing::debug!(%error, "the final checkpoint failed; it is made at the next start");
+            tracing::debug!(%error, "the final checkpoint failed; the next start repeats it");
         }
     }
 }

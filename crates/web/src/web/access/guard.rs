@@ -283,7 +283,7 @@ fn refuse_other_sites(access: &WebAccess, request: &Request, from: IpAddr) -> Re
     if has_own_origin(headers, &access.own_origin(headers)) {
         return Ok(());
     }
-    tracing::warn!(%from, path = ?request.uri().path(), "a change from a page of another site was refused");
+    tracing::warn!(%from, path = ?request.uri().path(), "refused a change from a page of another site");
     let why = "this change comes from a page of another site\n";
     Err(AskedForm::of(headers).refusal(StatusCode::FORBIDDEN, "Not changed", why))
 }
@@ -320,7 +320,7 @@ impl ChangeRecord {
         let status = status.as_u16();
         tracing::info!(%who, %from, %method, ?path, status, "a change in the dashboard");
         if let Err(error) = engine.store.write(move |c| access_audit::finish(c, id, status)).await {
-            tracing::error!(%error, id, status, "the audit could not be written");
+            tracing::error!(%error, id, status, "could not write the audit");
         }
     }
 }
@@ -412,7 +412,7 @@ fn sentence(why: &str) -> String {
 
 /// Returns the response for a failed database query.
 pub(super) fn unavailable(error: &StoreError) -> Response {
-    tracing::warn!(%error, "a session could not be read or written");
+    tracing::warn!(%error, "could not read or write a session");
     (StatusCode::SERVICE_UNAVAILABLE, "the database is unavailable; try again in a minute\n").into_response()
 }
 

@@ -293,7 +293,7 @@ async fn finished(
             Refused("the forge refused the code")
         }
         LoginFailure::Client(_) | LoginFailure::Unavailable(_) => {
-            tracing::warn!(%forge, %failure, "a login could not be finished");
+            tracing::warn!(%forge, %failure, "could not finish a login");
             Fault(match failure {
                 LoginFailure::Client(_) => {
                     "the forge does not accept the service as a client; the service's log has the reason".into()
@@ -363,7 +363,7 @@ fn login_page(state: &WebState, status: StatusCode, title: &str, message: &str, 
     match page.render_str(PAGE, values) {
         Ok(text) => (status, [(header::CONTENT_SECURITY_POLICY, POLICY.clone())], Html(text)).into_response(),
         Err(error) => {
-            tracing::warn!(%error, "the login page could not be written");
+            tracing::warn!(%error, "could not write the login page");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }

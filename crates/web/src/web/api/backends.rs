@@ -132,7 +132,7 @@ async fn enable(
         problem
     };
     let changed = state.engine.calls.enable_backend(&name).await?.ok_or_else(unknown)?;
-    tracing::info!(backend = ?name, changed, by = %viewer, "a backend is used again, as asked by the API");
+    tracing::info!(backend = ?name, changed, by = %viewer, "the API enabled a backend again");
     let backend = known(&state).await?.into_iter().find(|known| known.name == name).ok_or_else(unknown)?;
     ok(&state, &ApiEnabledBackend { changed, backend })
 }

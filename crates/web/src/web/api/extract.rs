@@ -73,7 +73,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<WebState>> for ApiBody<T> {
         let bytes = to_bytes(request.into_body(), MAX_BODY).await.map_err(|_| {
             ApiProblem::new(
                 StatusCode::PAYLOAD_TOO_LARGE,
-                format!("the body is larger than {MAX_BODY} bytes, or it broke off"),
+                format!("the body is larger than {MAX_BODY} bytes or incomplete"),
                 "send a smaller body",
             )
         })?;

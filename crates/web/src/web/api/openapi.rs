@@ -171,7 +171,7 @@ impl Operation {
             let events: Map<String, Value> =
                 self.events.iter().map(|(name, schema)| ((*name).to_owned(), schema(generator).to_value())).collect();
             return json!({
-                "description": "Events, until the stream ends after five minutes. `reset` says that too much was missed to replay it.",
+                "description": "Events, until the stream ends after five minutes. `reset` reports that too many events were missed for a replay.",
                 "content": { "text/event-stream": { "schema": { "type": "string" }, "x-events": events } },
             });
         }

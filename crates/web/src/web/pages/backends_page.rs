@@ -180,7 +180,7 @@ pub(super) async fn enable(
         require_token(&viewer, &form.csrf)?;
         require_operator(&viewer)?;
         let changed = state.engine.calls.enable_backend(&name).await?.ok_or(PageError::NotFound)?;
-        tracing::info!(backend = ?name, changed, by = %viewer, "a backend is used again, as asked in the dashboard");
+        tracing::info!(backend = ?name, changed, by = %viewer, "a person enabled a backend again in the dashboard");
         let page = if form.from == "home" { "/" } else { "/backends" };
         Ok((StatusCode::SEE_OTHER, [(LOCATION, page)]).into_response())
     };

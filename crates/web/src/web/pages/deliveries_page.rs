@@ -113,7 +113,7 @@ pub(super) async fn retry(
                 "This delivery was already processed, or its content was deleted.".to_owned(),
             ));
         }
-        tracing::info!(delivery = id, by = %viewer, "a delivery is processed again, as asked in the dashboard");
+        tracing::info!(delivery = id, by = %viewer, "a person requested in the dashboard to process a delivery again");
         state.engine.context.wake.intake.notify_one();
         Ok((StatusCode::SEE_OTHER, [(LOCATION, "/deliveries")]).into_response())
     };

@@ -141,7 +141,7 @@ pub(super) enum PageError {
     #[error("{0}")]
     Unavailable(#[source] DashboardCommandError),
     /// The store failed.
-    #[error("The database could not be read; the log of the service says why.")]
+    #[error("The database could not be read; the service's log has the reason.")]
     Store(#[source] StoreError),
 }
 
@@ -184,7 +184,7 @@ impl PageError {
     /// Renders the error as a page for the viewer, with links to other pages.
     pub fn page_with(&self, state: &WebState, viewer: &Viewer, links: &[(&str, &str)]) -> Response {
         if let Self::Store(error) = self {
-            tracing::warn!(%error, "a page could not be read");
+            tracing::warn!(%error, "could not read a page");
         }
         let context = error_context(&[&self.to_string()], "", links);
         let frame = PageFrame::still(self.title());

@@ -241,7 +241,7 @@ async fn given(state: &WebState, viewer: &Viewer, id: &LoopId, form: &CommandFor
     let answer = given.await.map_err(|error| match error {
         DashboardCommandError::UnknownLoop(_) => PageError::NotFound,
         DashboardCommandError::Denied { .. } => {
-            PageError::Forbidden("The forge says that you may not give commands there.")
+            PageError::Forbidden("The forge reports that you may not give commands there.")
         }
         failure @ DashboardCommandError::Unavailable(_) => PageError::Unavailable(failure),
         DashboardCommandError::Store(error) => PageError::Store(error),

@@ -354,7 +354,7 @@ pub(super) async fn forget(
         let found = state.engine.store.write(move |c| memory::get(c, &id, now)).await?.ok_or(PageError::NotFound)?;
         require_change(&state, &viewer, &found.repository).await?;
         state.engine.store.write(move |c| memory::forget(c, &[found.id])).await?;
-        tracing::info!(learning = form.id, by = by(&viewer), "a learning was forgotten, as asked in the dashboard");
+        tracing::info!(learning = form.id, by = by(&viewer), "a person deleted a learning in the dashboard");
         let address = form.choice.address("");
         Ok::<_, PageError>((StatusCode::SEE_OTHER, [(LOCATION, address)]).into_response())
     };

@@ -116,7 +116,7 @@ async fn made(state: &WebState, viewer: &Viewer, form: &NewTokenForm) -> Result<
     let name = request.name.clone();
     match make_token(&state.engine.store, request, now).await? {
         Some((token, stored)) => {
-            tracing::info!(who = %viewer, token = stored.id, ?name, "a personal token was made in the dashboard");
+            tracing::info!(who = %viewer, token = stored.id, ?name, "a person created a personal token in the dashboard");
             Ok(token)
         }
         None => Err(PageError::Invalid(format!(
@@ -138,7 +138,7 @@ pub(super) async fn revoke(
         if !state.engine.store.write(move |c| tokens::revoke(c, &of, id, now)).await? {
             return Err(PageError::NotFound);
         }
-        tracing::info!(who = %viewer, token = id, "a personal token was revoked in the dashboard");
+        tracing::info!(who = %viewer, token = id, "a person revoked a personal token in the dashboard");
         Ok((StatusCode::SEE_OTHER, [(LOCATION, "/tokens")]).into_response())
     };
     let revoked = revoked.await;

@@ -174,7 +174,7 @@ fn prefixes_of_lines_do_not_change_the_counts() {
 }
 
 #[test]
-fn summary_of_unknown_runner_is_not_understood() {
+fn summary_of_unknown_runner_is_not_recognized() {
     for text in ["5 tests passed", "OK: 12 assertions", "Tests run: 7", "✓ 4 passed in total", "12/12 specs ok"] {
         let results = read(text);
         assert!(results.unread && results.counts.is_none() && !results.cut, "{text}: {results:?}");

@@ -4,7 +4,7 @@ use super::*;
 
 /// See docs/research/threats.md#g18, docs/research/threats.md#g19.
 #[tokio::test]
-async fn pooled_tree_contains_nothing_of_its_last_loop() {
+async fn pooled_tree_contains_no_files_of_its_last_loop() {
     let world = WorkspaceWorld::new();
     let info = world.prepare().await;
     sh(

@@ -221,7 +221,7 @@ fn usual_requests_of_agents_pass() {
 }
 
 #[test]
-fn texts_may_begin_with_an_address() {
+fn texts_may_start_with_an_address() {
     let text = "https://forge.example/acme/app/issues/7";
     let content = |content: Value| json!({ "model": "m", "messages": [{ "role": "user", "content": content }] });
     for (path, body) in [

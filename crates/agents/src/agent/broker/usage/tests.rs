@@ -65,7 +65,7 @@ fn usage_of_bodies_is_read() {
 }
 
 #[test]
-fn response_without_text_and_unknown_events_has_no_output() {
+fn only_text_or_unknown_events_count_as_output() {
     let has_output = |body: &str| {
         let mut told = AnswerUsage::default();
         read_body(|_, _| (), body.as_bytes(), &mut told);

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn report_that_agrees_with_exit_code_is_understood() {
+    fn report_that_agrees_with_exit_code_is_recognized() {
         let of = |exit, tests: &TestResults| understood(Some(exit), tests);
         assert!(of(0, &counted(3, 0, 1)) && of(1, &counted(3, 1, 0)) && of(101, &counted(0, 1, 0)));
         assert!(!of(0, &counted(3, 1, 0)), "the exit code ignores failures");

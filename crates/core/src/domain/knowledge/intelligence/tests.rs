@@ -79,7 +79,7 @@ fn mostly_failing_tool_is_named() {
 }
 
 #[test]
-fn disabled_intelligence_adds_nothing_and_advice_comes_last() {
+fn disabled_intelligence_adds_no_text_and_advice_is_the_last_section() {
     let current = late();
     let model_advice =
         ModelAdvice { advice: "Read src/parse.py first.".into(), focus: vec!["src/parse.py".into()], removed: 0 };

@@ -65,7 +65,7 @@ fn red_ci_is_repaired_on_the_branch_without_changing_the_pull_request() {
 }
 
 #[test]
-fn later_red_ci_leaves_the_draft_state_alone() {
+fn later_red_ci_keeps_the_draft_state() {
     let mut run = LoopRun::red();
     run.checked(false).iteration(true).checked(true).is(LoopState::Review, LoopStep::Idle);
     let commit = run.current.branch.pushed.clone().expect("pushed");
@@ -109,7 +109,7 @@ fn pull_request_without_problems_ends_with_a_sentence() {
 }
 
 #[test]
-fn guidance_and_remarks_are_work() {
+fn guidance_or_remarks_start_an_iteration() {
     let mut asked = LoopRun::on_pull(|start| start.request = "fix the flaky test".into());
     asked.finds(PullProblems::default()).is(LoopState::Running, LoopStep::Baseline);
     assert_eq!(asked.guidance(), ["fix the flaky test"]);
@@ -129,7 +129,7 @@ fn deleted_branch_ends_the_loop() {
 }
 
 #[test]
-fn tests_that_the_author_changed_are_accepted_as_found() {
+fn tests_that_the_author_changed_cause_no_finding() {
     let mut run = LoopRun::red();
     let found = TamperFinding::new("tests/a.py", TamperKind::TestsChanged, "+9 -1");
     let finding = BranchFinding { found, mark: "m".into(), pushed: false };

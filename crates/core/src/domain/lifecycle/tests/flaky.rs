@@ -39,7 +39,7 @@ impl LoopRun {
 }
 
 #[test]
-fn flaky_check_at_base_neither_starts_nor_finishes_loop() {
+fn flaky_check_at_base_does_not_start_or_finish_loop() {
     let start = || {
         let mut run = LoopRun::new();
         run.tell(TimerInput::SlotGranted).prepared(|_| {});
@@ -152,7 +152,7 @@ fn repeated_runs_identify_flaky_checks() {
 }
 
 #[test]
-fn objection_to_exit_code_needs_earlier_run_that_was_understood() {
+fn objection_to_exit_code_needs_an_earlier_recognized_report() {
     let why = "exit code 0, but a test run ended before its summary";
     let named = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
     let objecting = CheckOutcome { objection: Some(why.into()), ..report(true).outcomes.remove(0) };

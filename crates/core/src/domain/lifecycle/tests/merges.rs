@@ -54,7 +54,7 @@ impl LoopRun {
 }
 
 #[test]
-fn forge_is_asked_once_ci_of_the_ready_pull_request_has_passed() {
+fn merge_is_requested_after_ci_of_the_ready_pull_request_passes() {
     let mut run = LoopRun::in_state(LoopState::Review);
     run.reads_ci(1, 0);
     assert!(!run.asks_to_merge(), "nobody asked for it");
@@ -194,7 +194,7 @@ fn refused_auto_merge_is_reported_with_advice_and_withdrawn() {
 }
 
 #[test]
-fn merged_pull_request_withdraws_nothing() {
+fn merged_pull_request_cancels_no_merge() {
     let mut run = LoopRun::ordered();
     run.tell(ForgeInput::PullMerged).is(LoopState::Merged, LoopStep::Idle);
     assert!(!run.withdraws());

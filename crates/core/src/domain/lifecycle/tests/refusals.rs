@@ -60,12 +60,12 @@ fn resume_in_review_repeats_the_refused_changes() {
 }
 
 #[test]
-fn loop_without_its_pull_request_pauses_in_review_and_asks() {
+fn loop_in_review_without_its_pull_request_pauses_and_asks() {
     let mut run = LoopRun::in_state(LoopState::Review);
     run.current.pull.opened = None;
     run.change_refused(ForgeChange::OpenPull, "open a pull request in acme/app: HTTP 403: no");
     assert_eq!(run.current.state, LoopState::Paused);
-    assert!(run.current.why.contains("The pull request could not be opened: the forge refused to open"));
+    assert!(run.current.why.contains("The bot could not open the pull request: the forge refused to open"));
     assert!(run.has(|effect| matches!(
         effect,
         Effect::Forge(ForgeEffect::Escalate { cause: EscalationCause::PullRefused, .. })

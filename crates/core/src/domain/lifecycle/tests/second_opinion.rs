@@ -80,7 +80,7 @@ fn findings_lead_to_exactly_one_iteration() {
 }
 
 #[test]
-fn sound_work_is_handed_over_with_its_findings() {
+fn accepted_work_is_handed_over_with_its_findings() {
     let mut run = read_by_another(|_| {});
     run.opinion(answer(OpinionVerdict::Sound, &["a name misleads"])).is(LoopState::Review, LoopStep::Idle);
     assert_eq!(run.body().opinion.expect("shown").remarks[0].place, "src/lib.rs:7");

@@ -224,7 +224,7 @@ fn pause_after_iteration_restores_the_best_iteration() {
 }
 
 #[test]
-fn best_or_unmeasured_work_is_left_alone_by_pause() {
+fn pause_keeps_best_or_unmeasured_work() {
     let mut run = LoopRun::worsened();
     run.measured(1).command(pause_now()).is(LoopState::Paused, LoopStep::Idle);
     // A commit whose checks have not run may be better.

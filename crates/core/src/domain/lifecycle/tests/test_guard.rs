@@ -657,7 +657,7 @@ fn tests_that_could_not_be_judged_need_a_decision() {
     run.commits(&[], true).verified(&[finding], None).is(LoopState::Paused, LoopStep::Idle);
     assert_eq!(
         run.current.why,
-        "every check passes, but the base's version of changed tests could not be run: `src/a.rs`"
+        "every check passes, but the service could not run the base's version of changed tests: `src/a.rs`"
     );
 }
 

@@ -36,7 +36,7 @@ impl<'a> CommandArguments<'a> {
     pub fn option(&mut self) -> Result<Option<&'a str>, Problem> {
         let text = self.rest.trim_start();
         if let Some(dash) = text.chars().next().filter(|c| matches!(c, '–' | '—' | '−')) {
-            return Err((format!("Options begin with two plain hyphens (`--`), not with `{dash}`."), None));
+            return Err((format!("Options start with two plain hyphens (`--`), not with `{dash}`."), None));
         }
         if !text.starts_with("--") {
             return Ok(None);

@@ -111,7 +111,7 @@ impl RunOptions {
             return Some(format!("--budget {budget} is not more than the {used} used already; set a higher limit."));
         }
         if self.base.as_ref().is_some_and(|base| current.branch.base.is_some() && *base != current.branch.base_branch) {
-            return Some("--base cannot change after work has begun; abort the loop and start a new one.".to_owned());
+            return Some("--base cannot change after work has started; abort the loop and start a new one.".to_owned());
         }
         None
     }

@@ -35,7 +35,7 @@ impl CommandDefinition for MakePlan {
         let current = target.current();
         if !current.iterations.is_empty() {
             return target.reject(
-                "The loop has begun to implement. `/ralph guide TEXT` directs it; for a plan, `/ralph abort` it and \
+                "The loop has started to implement. `/ralph guide TEXT` directs it; for a plan, `/ralph abort` it and \
                  `/ralph plan` again."
                     .into(),
             );

@@ -95,7 +95,7 @@ fn real_messages_are_read_with_kind_and_time() {
 }
 
 #[test]
-fn prose_of_failed_runs_is_not_a_limit() {
+fn prose_of_failed_runs_is_not_a_rate_limit() {
     let harmless: Vec<Harmless> = lines(HARMLESS);
     assert!(harmless.len() >= 200, "{} lines", harmless.len());
     let faults: Vec<String> = harmless

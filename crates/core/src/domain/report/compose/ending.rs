@@ -357,7 +357,7 @@ fn cause_words(cause: &EscalationCause, current: &Loop) -> String {
         EscalationCause::Authority => "the person who started it has lost access".into(),
         EscalationCause::BlockedChange => "a change was blocked before the push".into(),
         EscalationCause::PushRefused => "the forge refuses its pushes".into(),
-        EscalationCause::PullRefused => "its pull request could not be opened".into(),
+        EscalationCause::PullRefused => "the bot could not open the pull request".into(),
         EscalationCause::BranchMoved => "other commits are on the branch".into(),
         EscalationCause::BranchDeleted => "its branch was deleted".into(),
         EscalationCause::Conflict => "a conflict is not resolved".into(),

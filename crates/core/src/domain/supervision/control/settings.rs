@@ -29,7 +29,7 @@ config_section! {
         /// Share of the distance to the target profile that the gains move per iteration.
         #[schemars(skip)]
         pub transition_smoothing: f64 = 0.3, in 0.0..=1.0;
-        /// Profile that a loop begins with and returns to; `auto` chooses by the task.
+        /// Profile that a loop starts with and returns to; `auto` chooses by the task.
         pub base_profile: String = AUTO.to_owned();
         /// Profile names by purpose.
         #[schemars(skip)]

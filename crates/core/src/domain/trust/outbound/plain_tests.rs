@@ -30,7 +30,7 @@ fn acting(text: &str) -> Vec<String> {
 
 /// See docs/research/threats.md#i8, docs/research/threats.md#g16.
 #[test]
-fn titles_contain_nothing_active() {
+fn titles_contain_no_active_markup() {
     let table = [
         ("Fix #12 for @octocat\n[skip ci] now", "Fix no. 12 for (at)octocat (skip ci) now"),
         ("C# 5 and a@ b", "C# 5 and a(at) b"),

@@ -141,7 +141,7 @@ mod tests {
     ];
 
     #[test]
-    fn build_files_are_known_by_their_names() {
+    fn build_files_are_recognized_by_name() {
         for path in
             ["CMakeLists.txt", "a/dune", "app.cabal", "build.zig", "core/build.gradle.kts", "tsconfig.build.json"]
         {

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_of_a_moved_folder_are_known() {
+    fn tests_of_a_moved_folder_are_recognized() {
         let base = ["util/util.go", "util/util_test.go"];
         let pair = ("util/util_test.go", "internal/text/util_test.go");
         assert_eq!(moved(&base, &["internal/text/util.go", "internal/text/util_test.go"]), [pair]);

@@ -437,7 +437,7 @@ mod tests {
 
     /// See docs/research/threats.md#g17.
     #[test]
-    fn changed_files_that_start_checks_are_known() {
+    fn changed_files_that_start_checks_are_recognized() {
         let start = CheckStart::new(COMMANDS, BASE);
         for path in ["Makefile", "check.sh", "tools/run.py", "gradlew", ".npmrc", "ci/steps/test", "rules.mk"] {
             assert!(start.depends_on(path), "{path}");

@@ -116,7 +116,7 @@ fn files_replaced_by_the_run_with_base_tests_are_not_searched() {
 }
 
 #[test]
-fn honest_changes_are_not_found() {
+fn honest_changes_cause_no_finding() {
     for (name, diff) in [
         ("source only", edit("src/a.rs", "-    a + a\n+    a + b")),
         ("unit test", edit("src/a.rs", " mod tests {\n+    #[test]\n+    fn exits() {\n+        _exit(0);\n+    }")),
@@ -178,7 +178,7 @@ fn honest_changes_are_not_found() {
 
 /// See docs/research/threats.md#g17.
 #[test]
-fn recorded_cases_block() {
+fn every_recorded_case_blocks_the_review() {
     let cases = cases::all();
     let blocks = |diff: &str| found(diff).iter().any(TamperFinding::blocks);
     let missed: Vec<&str> = cases.iter().filter(|case| !blocks(&case.diff)).map(|case| case.title.as_str()).collect();
@@ -243,7 +243,7 @@ fn protected_paths_are_reported_and_findings_bounded() {
 }
 
 #[test]
-fn manifests_are_known() {
+fn manifests_are_recognized() {
     let paths =
         ["Cargo.lock", "web/package.json", "requirements-dev.txt", "Dockerfile.test", "src/Cargo.toml.rs", "notes.txt"];
     let files = paths

@@ -142,7 +142,7 @@ fn unknown_actions_are_ignored() {
 }
 
 #[tokio::test]
-async fn recorded_answers_are_understood() {
+async fn recorded_responses_are_parsed() {
     let there = RepoRef { owner: "acme97371".into(), ..repo() };
     let mira = |login: &str| User { id: UserId(2), login: login.into(), kind: AccountKind::User };
     let (server, forge) = servers().remove(0);
@@ -198,7 +198,7 @@ fn recorded_lists_are_read() {
     assert!(hook.active);
 }
 
-/// Recorded answers that `recorded_answers_are_understood`, `recorded_lists_are_read` and
+/// Recorded answers that `recorded_responses_are_parsed`, `recorded_lists_are_read` and
 /// `recorded_timeline_names_who_changed_a_label` read.
 const READ_ELSEWHERE: [&str; 18] = [
     "a-bad-token",

@@ -97,7 +97,7 @@ async fn conclusions_are_counted_and_failures_have_logs() {
 
 /// GitHub gives old check runs this conclusion, which its API description does not list.
 #[tokio::test]
-async fn stale_check_run_counts_neither_as_passed_nor_as_failed() {
+async fn stale_check_run_does_not_count() {
     let (github, transport) = with_token();
     scripted_statuses(&transport, json!([]));
     let output = json!({ "title": null, "summary": null, "text": null, "annotations_count": 0 });

@@ -268,7 +268,7 @@ proptest! {
 
 /// A merge queue tests its own commits: their CI does not apply to a loop's commit.
 #[test]
-fn merge_queue_is_understood_and_its_ci_ignored() {
+fn merge_queue_is_recognized_and_its_ci_ignored() {
     let queue = "gh-readonly-queue/main/pr-7-0123456789abcdef0123456789abcdef01234567";
     let sha = "0123456789abcdef0123456789abcdef01234567";
     let run = json!({

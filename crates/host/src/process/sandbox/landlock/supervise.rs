@@ -54,13 +54,13 @@ fn supervise(program: &OsStr, arguments: &[OsString]) -> Result<u8, Failure> {
     };
     let adopts = rustix::process::set_parent_process_death_signal(Some(END_ALL))
         .and_then(|()| rustix::process::set_child_subreaper(Some(rustix::process::getpid())));
-    adopts.map_err(|error| Failure::new("its processes cannot be adopted").caused_by(error))?;
+    adopts.map_err(|error| Failure::new("cannot adopt its processes").caused_by(error))?;
     children().map_err(failed("the kernel does not list child processes (CONFIG_PROC_CHILDREN)"))?;
     let parent = rustix::process::getppid().map_or(0, Pid::as_raw_pid);
     if u32::try_from(parent) != Ok(policy.service) {
         return Err(Failure::new("the service ended"));
     }
-    let signals = block_signals().map_err(failed("signals cannot be waited for"))?;
+    let signals = block_signals().map_err(failed("cannot wait for signals"))?;
     let mut ruleset = Some(ruleset(&policy).map_err(unsupported)?);
     let filters = filters(&policy)?;
     #[expect(clippy::disallowed_methods, reason = "it starts the program that `run` was to start")]
@@ -85,7 +85,7 @@ fn read_policy() -> Result<ConfinedAccess, Failure> {
     // SAFETY: the service passes this descriptor for this purpose; where it does not, reading fails.
     let mut file = unsafe { File::from_raw_fd(POLICY_FD) };
     file.read_to_end(&mut text).map_err(|_| "it is called by the service only; there is no policy")?;
-    serde_json::from_slice(&text).map_err(|error| Failure::new("its policy cannot be read").caused_by(error))
+    serde_json::from_slice(&text).map_err(|error| Failure::new("cannot read its policy").caused_by(error))
 }
 
 /// Describes why the kernel does not support these rules.

@@ -250,7 +250,7 @@ fn malformed_positions_are_refused() {
 }
 
 #[test]
-fn texts_that_retention_removes_are_not_found() {
+fn searches_do_not_find_deleted_texts() {
     let c = database();
     let day = 24 * 60 * 60 * 1000;
     let removed = apply_retention(&c, SessionRetention { days: 1, max_raw_turns: 10 }, Timestamp(3 * day));

@@ -64,9 +64,9 @@ pub(super) fn not_connected(host: &DatabaseHost, has_password: bool, error: &pos
         Some(_) => format!("the server {host} refuses the connection: {why}"),
         // The server asks for a password, or does not answer as expected.
         None if !has_password && !is_io(error) => {
-            format!("the server {host} could not be used without a password: {why}")
+            format!("could not use the server {host} without a password: {why}")
         }
-        None => format!("the server {host} could not be used: {why}"),
+        None => format!("could not use the server {host}: {why}"),
     }
 }
 

@@ -58,7 +58,7 @@ impl SchemaKey {
 pub(super) fn check(client: &mut Client, schema: SchemaKey) -> StoreResult<()> {
     let sql = format!("SELECT pg_try_advisory_lock_shared({})", schema.lock());
     if !asked(client, &sql)? {
-        return Err(failure("its schema is being changed by another process; try again"));
+        return Err(failure("another process is changing its schema; try again"));
     }
     check_version(client)
 }
@@ -175,7 +175,7 @@ fn migrate(client: &mut Client) -> StoreResult<()> {
     client.batch_execute(&sql).map_err(|error| {
         let detail = reason(&error);
         let _ = client.batch_execute("ROLLBACK");
-        failure(format!("its tables cannot be created: {detail}"))
+        failure(format!("cannot create its tables: {detail}"))
     })
 }
 

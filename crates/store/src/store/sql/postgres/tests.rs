@@ -353,7 +353,7 @@ fn errors_of_the_server_are_classified() {
 }
 
 #[test]
-fn result_of_a_commit_is_known_after_a_lost_connection() {
+fn result_of_a_commit_is_determined_after_a_lost_connection() {
     let Some(server) = PostgresServer::start() else { return };
     on_connection(&server.schema(), |c| {
         for expected in [true, false] {

@@ -105,7 +105,7 @@ fn declined_call_does_not_disable_the_backend() {
 }
 
 #[test]
-fn ended_claim_confirms_nothing() {
+fn ended_claim_confirms_no_recovery() {
     let mut scene = BackendsFixture::new(only(&["a"]));
     claim(&mut scene, "one", limit(LimitKind::Rate, Some(at(5))), at(0));
     claim(&mut scene, "two", limit(LimitKind::Rate, Some(at(60))), at(10));

@@ -50,7 +50,7 @@ fn d2_cooldown_end_clears_consecutive_errors() {
 }
 
 #[test]
-fn d3_too_long_prompt_is_neither_awaited_nor_repeated() {
+fn d3_too_long_prompt_causes_no_wait_and_no_retry() {
     let mut scene = BackendsFixture::new(only(&["a"]));
     let mut resumed = call("x", "a");
     resumed.resumed = true;

@@ -87,7 +87,7 @@ fn change_by_the_service_is_not_counted_as_no_change() {
 }
 
 #[test]
-fn return_after_a_loss_or_with_progress_is_not_counted() {
+fn returns_after_a_loss_or_with_progress_do_not_count() {
     let worse_and_back = [("a", TreeChange::Agent, 0.5), ("b", TreeChange::Agent, 0.3), ("a", TreeChange::Agent, 0.5)];
     assert_eq!(severities(&worse_and_back), "- - -");
     let better_and_back = [("a", TreeChange::Agent, 0.3), ("b", TreeChange::Agent, 0.4), ("a", TreeChange::Agent, 0.3)];
