@@ -73,7 +73,7 @@ pub struct Options {
     pub role: Role,
     /// Whether the process ends after one work effect and what continues its iteration. Only for the role `Runner`.
     pub once: bool,
-    /// Clock.
+    /// Source of the current time.
     pub clock: Clock,
     /// Rates and retries of calls to forges.
     pub rates: RateSettings,

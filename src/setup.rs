@@ -99,7 +99,7 @@ pub enum StepState {
 /// Setup step in a report.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct ReportedStep {
-    /// State.
+    /// State of the step.
     pub state: StepState,
     /// Text for people, one or more lines.
     pub text: String,

@@ -91,12 +91,12 @@ impl RunPurpose {
 /// One run of an agent in a work tree.
 #[derive(Debug, Clone)]
 pub struct AgentRun {
-    /// Prompt.
+    /// Prompt of the run.
     pub prompt: String,
     /// Absolute path of the work tree, the agent's working directory. The agent may change it if its purpose allows
     /// that.
     pub tree: PathBuf,
-    /// Purpose.
+    /// Purpose of the run.
     pub purpose: RunPurpose,
     /// Absolute paths outside or within the tree that the agent may read but not change.
     pub read_only: Vec<PathBuf>,
@@ -194,7 +194,7 @@ pub trait CostGuard: Send + Sync + fmt::Debug {
 pub struct CountedUsage {
     /// Number of requests that were sent and that no model refused.
     pub requests: u64,
-    /// Tokens.
+    /// Used tokens.
     pub usage: TokenUsage,
     /// Cost according to the models' prices.
     pub cost: Money,
@@ -223,7 +223,7 @@ pub struct ResumedSession {
 /// Result of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentOutcome {
-    /// Status.
+    /// Status of the run.
     pub status: AgentStatus,
     /// Report of the agent; `None` if it wrote none or an unreadable one.
     pub report: Option<AgentReport>,

@@ -81,9 +81,9 @@ use crate::store::Store;
 
 /// Services of one process. The dashboard and the command line also use its database, clock and filter.
 pub struct Engine {
-    /// Database.
+    /// Connection to the database.
     pub store: Store,
-    /// Clock.
+    /// Source of the current time.
     pub clock: Clock,
     /// Filter that every text passes before it leaves the service.
     pub outbound: OutboundFilter,

@@ -44,7 +44,7 @@ impl FakeFault {
 pub struct RequestRecord {
     /// Time of receipt according to the forge's clock.
     pub at: Timestamp,
-    /// Method.
+    /// Method of the request.
     pub method: String,
     /// Path, without the query.
     pub path: String,

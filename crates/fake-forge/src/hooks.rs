@@ -18,13 +18,13 @@ const DELIVERY_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Outgoing {
     /// Id of the webhook.
     pub hook: i64,
-    /// Address.
+    /// Address of the delivery.
     pub url: String,
     /// Key of the signature; may be empty.
     pub secret: String,
     /// Event header (`issues`) and exact type (`issue_label`).
     pub event: (String, String),
-    /// Body.
+    /// Body of the delivery.
     pub body: String,
     /// Id of a redelivery, which is unchanged on GitHub; `None` for a new id.
     pub id: Option<String>,

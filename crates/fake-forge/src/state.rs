@@ -78,7 +78,7 @@ pub enum Access {
 pub struct FakeLabel {
     /// Id within the forge.
     pub id: i64,
-    /// Name.
+    /// Name of the label.
     pub name: String,
     /// Six hexadecimal digits.
     pub color: String,
@@ -104,7 +104,7 @@ pub struct FakeReaction {
     pub user: UserId,
     /// `eyes`, `rocket`, `+1`, …
     pub content: String,
-    /// Time.
+    /// Time of the reaction.
     pub at: Timestamp,
 }
 
@@ -136,11 +136,11 @@ pub struct FakeAttachment {
     pub name: String,
     /// Account that uploaded it.
     pub uploader: UserId,
-    /// Repository.
+    /// Id of the repository.
     pub repo: RepoId,
     /// Issue that lists the file beside its text (Gitea); `None` for a file embedded in a text.
     pub issue: Option<Number>,
-    /// Content.
+    /// Content of the file.
     pub content: Vec<u8>,
     /// Time of the upload.
     pub at: Timestamp,
@@ -151,7 +151,7 @@ pub struct FakeAttachment {
 pub struct TextEdit {
     /// Acting account.
     pub editor: UserId,
-    /// Time.
+    /// Time of the edit.
     pub at: Timestamp,
     /// Previous body.
     pub previous_body: String,
@@ -164,7 +164,7 @@ pub struct TitleEdit {
     pub at_seq: u64,
     /// Acting account.
     pub editor: UserId,
-    /// Time.
+    /// Time of the edit.
     pub at: Timestamp,
     /// Title before and after.
     pub titles: (String, String),
@@ -177,7 +177,7 @@ pub struct FakeIssue {
     pub id: i64,
     /// Number within the repository.
     pub number: Number,
-    /// Title.
+    /// Title of the issue.
     pub title: String,
     /// Raw Markdown.
     pub body: String,
@@ -235,7 +235,7 @@ pub struct PullFacts {
 pub struct MergeRecord {
     /// Acting account.
     pub by: UserId,
-    /// Time.
+    /// Time of the merge.
     pub at: Timestamp,
     /// Resulting commit on the base branch.
     pub sha: Sha,
@@ -275,7 +275,7 @@ pub struct FakePull {
 /// Fork that a pull request comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FakeFork {
-    /// Repository.
+    /// Id of the repository.
     pub repo: RepoId,
     /// Head branch.
     pub branch: String,
@@ -309,9 +309,9 @@ pub struct FakeReview {
     pub id: i64,
     /// Author; `None` for a deleted account.
     pub author: Option<UserId>,
-    /// Verdict.
+    /// Verdict of the review.
     pub verdict: ReviewVerdict,
-    /// Text.
+    /// Text of the review.
     pub body: String,
     /// Start time of the review.
     pub at: Timestamp,
@@ -330,7 +330,7 @@ pub struct FakeReview {
 pub struct FakeStatus {
     /// Id within the forge.
     pub id: i64,
-    /// Commit.
+    /// Hash of the commit.
     pub sha: Sha,
     /// Name of the check.
     pub context: String,
@@ -342,7 +342,7 @@ pub struct FakeStatus {
     pub target_url: String,
     /// Account that set the status.
     pub creator: UserId,
-    /// Time.
+    /// Time of the status.
     pub at: Timestamp,
 }
 
@@ -351,9 +351,9 @@ pub struct FakeStatus {
 pub struct FakeCheckRun {
     /// Id within the forge; also the id of its job.
     pub id: i64,
-    /// Commit.
+    /// Hash of the commit.
     pub sha: Sha,
-    /// Name.
+    /// Name of the check run.
     pub name: String,
     /// `success`, `failure`, …; `None` while running.
     pub conclusion: Option<String>,
@@ -393,9 +393,9 @@ pub struct FakeHook {
 pub struct FakeRepo {
     /// Id within the forge.
     pub id: RepoId,
-    /// Owner.
+    /// Owner of the repository.
     pub owner: UserId,
-    /// Name.
+    /// Name of the repository.
     pub name: String,
     /// Previous names (`owner/name`).
     pub former: Vec<String>,
@@ -540,7 +540,7 @@ pub enum FakeEventKind {
 /// Event to deliver to webhooks.
 #[derive(Debug, Clone)]
 pub struct FakeEvent {
-    /// Repository.
+    /// Id of the repository.
     pub repo: RepoId,
     /// Acting account.
     pub actor: UserId,
@@ -602,7 +602,7 @@ pub struct Op {
     pub kind: OpKind,
     /// Text, label, branch or commit.
     pub detail: String,
-    /// Repository.
+    /// Id of the repository.
     pub repo: RepoId,
     /// Number of the issue or pull request, if any.
     pub number: Option<Number>,

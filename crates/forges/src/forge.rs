@@ -130,7 +130,7 @@ pub struct Repository {
 /// Label that the bot creates if it is missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelSpec {
-    /// Name.
+    /// Name of the label.
     pub name: String,
     /// Six hexadecimal digits, no `#`.
     pub color: String,
@@ -157,9 +157,9 @@ pub enum Reaction {
 /// Issue to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewIssue {
-    /// Title.
+    /// Title of the issue.
     pub title: Outbound<TitleText>,
-    /// Body.
+    /// Body of the issue.
     pub body: Outbound<BodyText>,
     /// Names of existing labels.
     pub labels: Vec<String>,
@@ -172,7 +172,7 @@ pub struct NewIssue {
 pub struct NewPull {
     /// Title, without a draft prefix.
     pub title: Outbound<TitleText>,
-    /// Body.
+    /// Body of the pull request.
     pub body: Outbound<BodyText>,
     /// Head branch.
     pub head: String,
@@ -187,7 +187,7 @@ pub struct NewPull {
 pub struct PullReview {
     /// Id of the review.
     pub id: i64,
-    /// Verdict.
+    /// Verdict of the review.
     pub verdict: ReviewVerdict,
     /// Text of the review.
     pub body: String,
@@ -222,7 +222,7 @@ pub struct LabelAssignment {
     pub id: i64,
     /// Account that added the label.
     pub by: User,
-    /// Time.
+    /// Time of the assignment.
     pub at: Timestamp,
     /// Time of the last change of the issue's title; `None` if it was never changed.
     pub renamed_at: Option<Timestamp>,
@@ -240,14 +240,14 @@ pub struct LabelChange {
     pub added: bool,
     /// Account that changed the label.
     pub by: User,
-    /// Time.
+    /// Time of the change.
     pub at: Timestamp,
 }
 
 /// Edit of an issue's text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IssueEdit {
-    /// Time.
+    /// Time of the edit.
     pub at: Timestamp,
     /// Account that edited the text; `None` if the forge does not report it.
     pub editor: Option<User>,
@@ -258,7 +258,7 @@ pub struct IssueEdit {
 pub struct TextFile {
     /// Path from the root of the repository.
     pub path: String,
-    /// Content.
+    /// Content of the file.
     pub text: String,
 }
 
@@ -300,7 +300,7 @@ pub struct AttemptedDelivery {
     pub id: i64,
     /// Id of the delivery, which is the same for all of its attempts.
     pub delivery: String,
-    /// Time.
+    /// Time of the attempt.
     pub at: Timestamp,
     /// Whether the receiver accepted the delivery.
     pub succeeded: bool,

@@ -217,7 +217,7 @@ pub struct RepoRef {
 /// Issue or pull request of a repository.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IssueRef {
-    /// Repository.
+    /// Owner and name of the repository.
     pub repo: RepoRef,
     /// Number of the issue or pull request.
     pub issue: Number,

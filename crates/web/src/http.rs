@@ -46,7 +46,7 @@ pub struct Hook {
 pub struct HttpState {
     /// Database for deliveries.
     pub store: Store,
-    /// Clock.
+    /// Source of the current time.
     pub clock: Clock,
     /// Endpoints, by the last path segment.
     pub hooks: HashMap<String, Hook>,

@@ -22,7 +22,7 @@ pub enum FindingStatus {
 pub struct CheckFinding {
     /// Subject ("disk", "backend claude").
     pub name: String,
-    /// Status.
+    /// Status of the check.
     #[serde(rename = "outcome")]
     pub status: FindingStatus,
     /// Description in a sentence, without secrets.

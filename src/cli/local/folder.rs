@@ -20,7 +20,7 @@ const DATABASE: &str = "ralph.db";
 
 /// Folder that this process has locked. A temporary folder is deleted when this is dropped.
 pub(super) struct DataFolder {
-    /// Path.
+    /// Path of the folder.
     pub path: PathBuf,
     /// Whether the folder is deleted when this is dropped.
     pub temporary: bool,

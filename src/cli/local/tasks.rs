@@ -13,9 +13,9 @@ use crate::domain::model::ids::LoopId;
 
 /// Task with its newest loop from earlier runs of the list.
 pub(super) struct PlannedTask {
-    /// Title.
+    /// Title of the task.
     pub title: String,
-    /// Description.
+    /// Description of the task.
     pub body: String,
     /// Options of its loop.
     pub options: RunOptions,

@@ -84,7 +84,7 @@ pub struct Spent {
 pub struct AssistantAnswer<T> {
     /// Parsed answer.
     pub value: T,
-    /// Usage.
+    /// Usage of the answer.
     pub spent: Spent,
 }
 
@@ -94,7 +94,7 @@ pub struct AssistantAnswer<T> {
 pub struct AssistantFailure {
     /// Description as a sentence.
     pub what: String,
-    /// Usage.
+    /// Usage of the failed request.
     pub spent: Spent,
     /// Kind of failure.
     pub fault: AssistantFault,

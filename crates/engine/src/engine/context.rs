@@ -51,9 +51,9 @@ impl Wake {
 /// Handles that every service shares. Clones are cheap and refer to the same database, signals and metrics.
 #[derive(Clone)]
 pub struct ServiceContext {
-    /// Database.
+    /// Connection to the database.
     pub store: Store,
-    /// Clock.
+    /// Source of the current time.
     pub clock: Clock,
     /// Wake-up signals between the tasks of this process.
     pub wake: Arc<Wake>,

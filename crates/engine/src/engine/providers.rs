@@ -81,7 +81,7 @@ pub(super) struct PlannedCall {
 /// Tokens and cost of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct CallUsage {
-    /// Tokens.
+    /// Used tokens.
     pub usage: TokenUsage,
     /// Cost, if known or estimated.
     pub cost: Option<Money>,

@@ -32,9 +32,9 @@ pub struct EndedSpan {
     pub outgoing: bool,
     /// Whether the span covers the whole loop and is the parent of all others.
     pub whole: bool,
-    /// Start.
+    /// Start of the span.
     pub started: Timestamp,
-    /// End.
+    /// End of the span.
     pub ended: Timestamp,
     /// Attributes: names, numbers and ids.
     pub attributes: Vec<(&'static str, SpanValue)>,

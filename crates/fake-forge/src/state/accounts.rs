@@ -25,7 +25,7 @@ pub struct FakeAccount {
 /// A token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FakeToken {
-    /// Owner.
+    /// Owner of the token.
     pub user: UserId,
     /// Scopes of Gitea (`write:issue`); `None` for all.
     pub scopes: Option<Vec<String>>,

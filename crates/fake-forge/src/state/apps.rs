@@ -22,7 +22,7 @@ pub enum FakeAppKey {
 /// GitHub App with one installation, which includes all repositories except the excluded ones.
 #[derive(Debug, Clone)]
 pub struct FakeApp {
-    /// Id.
+    /// Id of the App.
     pub id: i64,
     /// Name in addresses; the login of its bot is `slug[bot]`.
     pub slug: String,

@@ -16,11 +16,11 @@ const TOKEN_MS: i64 = 3_600_000;
 /// OAuth application for logins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FakeLoginApp {
-    /// Id.
+    /// Id of the application.
     pub id: i64,
     /// Owner of the application.
     pub owner: UserId,
-    /// Name.
+    /// Name of the application.
     pub name: String,
     /// Client id.
     pub client_id: String,

@@ -14,9 +14,9 @@ const READS_WHILE_CHECKING: u32 = 1;
 /// Pull request to create.
 #[derive(Debug, Clone)]
 pub struct PullDraft {
-    /// Title.
+    /// Title of the pull request.
     pub title: String,
-    /// Body.
+    /// Body of the pull request.
     pub body: String,
     /// Head branch.
     pub head: String,
@@ -29,9 +29,9 @@ pub struct PullDraft {
 /// Review to submit.
 #[derive(Debug, Clone)]
 pub struct ReviewDraft {
-    /// Verdict.
+    /// Verdict of the review.
     pub verdict: ReviewVerdict,
-    /// Text.
+    /// Text of the review.
     pub body: String,
     /// Comments on lines: file, line in the new file, text.
     pub remarks: Vec<(String, u64, String)>,
@@ -59,7 +59,7 @@ pub struct FakeReviewComment {
     pub path: String,
     /// Line in the new file.
     pub line: u64,
-    /// Text.
+    /// Text of the comment.
     pub body: String,
     /// Author of the comment: the review's author, except for replies.
     pub author: Option<UserId>,

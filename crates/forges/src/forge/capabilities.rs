@@ -334,7 +334,7 @@ pub struct DownloadLimits {
 pub struct FetchedImage {
     /// Format and size.
     pub header: ImageHeader,
-    /// Content.
+    /// Content of the image.
     pub bytes: Vec<u8>,
 }
 

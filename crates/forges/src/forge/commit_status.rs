@@ -14,9 +14,9 @@ pub const VERIFIED_STATUS: &str = "ralph/verified";
 /// Status that the bot sets on a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitStatus {
-    /// Commit.
+    /// Hash of the commit.
     pub commit: Sha,
-    /// State.
+    /// State of the commit.
     pub state: CommitState,
     /// Title, one line.
     pub title: Outbound<TitleText>,
@@ -48,7 +48,7 @@ pub struct LineAnnotation {
     pub line: u64,
     /// Title, one line.
     pub title: Outbound<TitleText>,
-    /// Text.
+    /// Text of the annotation.
     pub message: Outbound<BodyText>,
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 /// State of a process at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ProcessStat {
-    /// Id.
+    /// Id of the process.
     pub pid: u32,
     /// Id of the parent.
     pub parent: u32,

@@ -10,7 +10,7 @@ use crate::store::sql::{Connection, params};
 /// Entry of the audit log with its time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AuditLine {
-    /// Time.
+    /// Time of the change.
     pub at: Timestamp,
     /// Action.
     #[serde(flatten)]

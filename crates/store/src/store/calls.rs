@@ -62,7 +62,7 @@ pub struct CallLimits {
 pub enum CallDecision {
     /// Call this backend now; the call is recorded.
     Call {
-        /// Backend.
+        /// Name of the backend.
         backend: String,
         /// Model; `None` for the backend's default.
         model: Option<String>,
@@ -95,7 +95,7 @@ pub struct CallSettlement {
     pub ending: Ending,
     /// Whether the service estimated the cost.
     pub estimated: bool,
-    /// Tokens.
+    /// Used tokens.
     pub usage: TokenUsage,
     /// Outcome as one word.
     pub outcome: &'static str,
@@ -108,9 +108,9 @@ pub struct CallRecord {
     pub iteration: u32,
     /// Purpose of the call.
     pub purpose: String,
-    /// Backend.
+    /// Name of the backend.
     pub backend: String,
-    /// Model.
+    /// Name of the model; `None` if it is unknown.
     pub model: Option<String>,
     /// Start time.
     pub started_at: Timestamp,
@@ -118,7 +118,7 @@ pub struct CallRecord {
     pub cost: Money,
     /// Whether the service estimated the cost.
     pub estimated: bool,
-    /// Tokens.
+    /// Used tokens.
     pub usage: TokenUsage,
     /// Outcome as one word; `None` while the call runs.
     pub outcome: Option<String>,

@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Table of a copied database.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct CopiedTable {
-    /// Name.
+    /// Name of the table.
     pub name: String,
     /// Number of rows.
     pub rows: u64,

@@ -55,7 +55,7 @@ pub struct DailyCost {
     pub of: String,
     /// Number of calls that ended.
     pub calls: u64,
-    /// Cost.
+    /// Cost of the day.
     pub cost: Money,
     /// Input tokens, including cached ones.
     pub tokens_in: u64,

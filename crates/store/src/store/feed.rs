@@ -67,11 +67,11 @@ impl std::fmt::Display for FeedPosition {
 pub struct FeedEvent {
     /// Row id in its table.
     pub row: i64,
-    /// Loop.
+    /// Id of the loop.
     pub loop_id: LoopId,
     /// Its repository.
     pub repo: RepoRef,
-    /// Time.
+    /// Time of the event.
     pub at: Timestamp,
     /// Kind and content of the event.
     pub what: FeedKind,
@@ -105,7 +105,7 @@ pub enum FeedKind {
 /// State of a loop when an event is read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FeedState {
-    /// State.
+    /// State of the loop.
     pub state: LoopState,
     /// Number of started iterations.
     pub iteration: u32,

@@ -19,9 +19,9 @@ const FILLED: &str = "read_model";
 /// Row of a loop in lists.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoopRow {
-    /// Identifier.
+    /// Id of the loop.
     pub id: LoopId,
-    /// Repository.
+    /// Owner and name of the repository.
     pub repo: RepoRef,
     /// Issue that the loop works on.
     pub issue: Number,
@@ -29,7 +29,7 @@ pub struct LoopRow {
     pub title: String,
     /// Address of the issue's page.
     pub url: String,
-    /// State.
+    /// State of the loop.
     pub state: LoopState,
     /// Whether the loop waits for a person.
     pub waits: bool,

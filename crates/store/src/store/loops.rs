@@ -421,7 +421,7 @@ fn allowed_key(forge: &str, repo: i64) -> String {
 pub struct LogLine {
     /// 1-based position in the log.
     pub seq: i64,
-    /// Time.
+    /// Time of the entry.
     pub at: Timestamp,
     /// Input of the step.
     pub input: LoopInput,

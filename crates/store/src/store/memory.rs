@@ -56,11 +56,11 @@ pub enum LearnOutcome {
 /// Numbers of learnings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub struct LearningCounts {
-    /// Candidates.
+    /// Number of candidates.
     pub candidates: u64,
-    /// Active.
+    /// Number of active learnings.
     pub active: u64,
-    /// Archived.
+    /// Number of archived learnings.
     pub archived: u64,
     /// Quarantined because of a wrong checksum.
     pub quarantined: u64,

@@ -46,7 +46,7 @@ pub struct StoredToken {
     pub name: String,
     /// Last four characters of the token.
     pub hint: String,
-    /// Owner.
+    /// Owner of the token.
     pub owner: TokenOwner,
     /// Permissions.
     pub scope: ApiScope,
@@ -70,9 +70,9 @@ impl StoredToken {
 /// Token to store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenRequest {
-    /// Name.
+    /// Name of the token.
     pub name: String,
-    /// Owner.
+    /// Owner of the token.
     pub owner: TokenOwner,
     /// Permissions.
     pub scope: ApiScope,

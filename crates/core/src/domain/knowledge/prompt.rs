@@ -43,7 +43,7 @@ pub struct PromptFailure {
 /// Guidance from a person with permission.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptWord {
-    /// Login.
+    /// Login of the text.
     pub who: String,
     /// File that the guidance refers to; empty if none.
     pub path: String,
@@ -78,16 +78,16 @@ pub struct PromptCi {
 pub struct PromptHistory {
     /// 1-based number.
     pub n: u32,
-    /// Approach.
+    /// Approach of the iteration.
     pub approach: String,
-    /// Outcome.
+    /// Outcome of the iteration.
     pub outcome: String,
 }
 
 /// Change to tests or checks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptFinding {
-    /// Path.
+    /// Path of the file.
     pub path: String,
     /// 1-based line of the evidence; `None` if the whole file is the evidence.
     pub line: Option<u32>,

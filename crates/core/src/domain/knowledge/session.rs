@@ -58,9 +58,9 @@ pub struct SessionTurn {
     pub attempt: u32,
     /// Author of the answer.
     pub role: TurnRole,
-    /// Prompt.
+    /// Prompt of the turn.
     pub prompt: String,
-    /// Answer.
+    /// Answer of the turn.
     pub response: String,
     /// Name of the backend.
     pub backend: String,
@@ -72,7 +72,7 @@ pub struct SessionTurn {
     pub tokens_out: u64,
     /// Input tokens from the provider's cache.
     pub tokens_cached: u64,
-    /// Cost.
+    /// Cost of the turn.
     pub cost: Money,
     /// Whether the service estimated the tokens or the cost.
     pub estimated: bool,
@@ -170,7 +170,7 @@ impl FromStr for EventKind {
 pub struct SessionEvent {
     /// 1-based number of the iteration; 0 before the first.
     pub iteration: u32,
-    /// Kind.
+    /// Kind of the event.
     pub kind: EventKind,
     /// Name of the tool or check.
     pub tool: Option<String>,
@@ -180,7 +180,7 @@ pub struct SessionEvent {
     pub text: String,
     /// Whether the event is a failure: an error, a rejected tool call, or a failing check.
     pub failed: bool,
-    /// Time.
+    /// Time of the event.
     pub at: Timestamp,
 }
 
@@ -202,7 +202,7 @@ pub struct SessionSummary {
     pub from: u32,
     /// Last iteration.
     pub to: u32,
-    /// Text.
+    /// Text of the summary.
     pub text: String,
     /// Decisions, oldest first.
     pub decisions: Vec<String>,
@@ -212,6 +212,6 @@ pub struct SessionSummary {
     pub errors: Vec<ErrorPattern>,
     /// Whether the summary was extracted from turns and events without a model.
     pub extractive: bool,
-    /// Time.
+    /// Time of the summary.
     pub made_at: Timestamp,
 }

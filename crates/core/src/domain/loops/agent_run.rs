@@ -39,7 +39,7 @@ pub enum AgentEnd {
 /// Outcome and figures of an agent's run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AgentRunFacts {
-    /// Outcome.
+    /// Outcome of the run.
     pub end: AgentEnd,
     /// Report of the agent; `None` if it wrote no valid one.
     pub report: Option<AgentReport>,

@@ -95,7 +95,7 @@ impl LoopUsage {
 /// Loop: the work on one task, from the issue to a verified pull request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Loop {
-    /// Identifier.
+    /// Id of the loop.
     pub id: LoopId,
     /// Issue that the loop works on.
     pub issue: IssueRef,
@@ -127,7 +127,7 @@ pub struct Loop {
     pub iterations: Vec<Iteration>,
     /// Requests by people for the next iteration.
     pub requests: LoopRequests,
-    /// Supervision.
+    /// State of supervision.
     pub supervision: SupervisionState,
     /// Facts about the task.
     pub knowledge: LoopKnowledge,

@@ -92,7 +92,7 @@ pub fn names_file(text: &str, path: &str) -> bool {
 /// the runner counts beside the tests, and all if no test passed and the runner named none or not all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BaseCounts {
-    /// Commit.
+    /// Hash of the commit.
     pub base: Option<Sha>,
     /// Counts by name of the check.
     pub tests: BTreeMap<String, TestCounts>,
@@ -165,7 +165,7 @@ impl TestGuard {
 /// Checks that failed in a fresh checkout of one commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedVerification {
-    /// Commit.
+    /// Hash of the commit.
     pub commit: Sha,
     /// Names of the failed checks.
     pub checks: Vec<String>,
@@ -191,7 +191,7 @@ pub struct TestEvidence {
 /// File whose content after the set-up commands or the checks differs from the commit.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RewrittenFile {
-    /// Path.
+    /// Path of the file.
     pub path: String,
     /// Digest of the content after the set-up commands or checks; empty if the file no longer exists.
     pub digest: String,
@@ -212,7 +212,7 @@ pub struct BaseTestsRun {
 /// File that the branch changed or added.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ChangedTestFile {
-    /// Path.
+    /// Path of the file.
     pub path: String,
     /// Digest of the file's change.
     pub mark: String,

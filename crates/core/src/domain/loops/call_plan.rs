@@ -44,7 +44,7 @@ pub enum CallOutcome {
 /// Call that ended.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RunCall {
-    /// Backend.
+    /// Name of the backend.
     pub backend: String,
     /// Model; `None` for the backend's default.
     pub model: Option<String>,

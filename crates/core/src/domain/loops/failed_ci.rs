@@ -7,7 +7,7 @@ use crate::domain::model::ids::Sha;
 /// Failed CI of a commit of the pull request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedCi {
-    /// Commit.
+    /// Hash of the commit.
     pub commit: Sha,
     /// Names of the failed checks that do not fail on the base as well.
     pub names: Vec<String>,

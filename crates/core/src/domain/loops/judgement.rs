@@ -71,7 +71,7 @@ pub struct ControlFigures {
 /// Active alarm, as stored with an iteration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KeptAlarm {
-    /// Kind.
+    /// Kind of the alarm.
     pub kind: AlarmKind,
     /// Severity in this iteration.
     pub severity: AlarmSeverity,
@@ -147,7 +147,7 @@ impl IterationJudgement {
 pub struct JudgedDetection {
     /// Kind of the detection.
     pub kind: DetectionKind,
-    /// Severity.
+    /// Severity of the detection.
     pub severity: DetectionSeverity,
     /// Basis of the evidence; `None` in detections that were stored without it.
     #[serde(default)]

@@ -17,7 +17,7 @@ pub enum MergeWith {
 /// Newest commit of the other side that changed the files with conflicts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConflictingCommit {
-    /// Commit.
+    /// Hash of the commit.
     pub commit: Sha,
     /// Name of its author, without special characters.
     pub author: String,

@@ -72,7 +72,7 @@ pub enum LoopStep {
 /// Pull request of a loop.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoopPull {
-    /// Number.
+    /// Number of the pull request.
     pub number: Number,
     /// URL of the pull request's page.
     pub url: String,
@@ -148,7 +148,7 @@ pub struct LoopSettings {
 /// Results of the checks before the first iteration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Baseline {
-    /// Results.
+    /// Results of the checks.
     pub report: CheckReport,
     /// Base commit at which the checks ran; `None` if they ran at a commit that contains work of the loop.
     #[serde(default)]

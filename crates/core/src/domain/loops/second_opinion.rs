@@ -11,14 +11,14 @@ use crate::domain::model::opinion::{OpinionAnswer, OpinionEnd, OpinionRun};
 pub struct VerifiedState {
     /// Number of the iteration that reached the state.
     pub iteration: u32,
-    /// Commit.
+    /// Hash of the commit.
     pub commit: Sha,
 }
 
 /// Cost of the second opinions of one backend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpinionCost {
-    /// Backend.
+    /// Name of the backend.
     pub backend: String,
     /// Total cost.
     pub cost: Money,

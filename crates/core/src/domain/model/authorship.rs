@@ -7,7 +7,7 @@ use super::ids::User;
 /// Author and committer of the bot's commits on a forge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitAuthor {
-    /// Name.
+    /// Name of the author.
     pub name: String,
     /// Email address. A forge attributes a commit to the account with this address.
     pub email: String,

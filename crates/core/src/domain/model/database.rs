@@ -67,7 +67,7 @@ pub struct PostgresAddress {
 pub struct DatabaseHost {
     /// Name, IP address, or absolute path of the folder of a Unix socket.
     pub name: String,
-    /// Port.
+    /// Port of the server.
     pub port: u16,
 }
 

@@ -71,7 +71,7 @@ pub enum DocumentPart {
     Drawing {
         /// Kind of the drawing.
         kind: DrawnKind,
-        /// Source.
+        /// Source of the drawing.
         source: String,
         /// Whether the drawing is within a line of text.
         inline: bool,

@@ -9,7 +9,7 @@ use crate::domain::model::ids::{CommentId, Number, RepoRef, Sha, Timestamp, User
 /// Snapshot of an issue, or of a pull request's issue part, from the forge.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct IssueSnapshot {
-    /// Number.
+    /// Number of the issue.
     pub number: Number,
     /// Title, not sanitized.
     pub title: String,
@@ -60,7 +60,7 @@ pub fn names_label(labels: &[String], name: &str) -> bool {
 /// Snapshot of a pull request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PullSnapshot {
-    /// Number.
+    /// Number of the pull request.
     pub number: Number,
     /// Source branch.
     pub head_branch: String,
@@ -91,7 +91,7 @@ pub struct PullSnapshot {
 /// Snapshot of a comment on an issue or pull request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CommentSnapshot {
-    /// Identifier.
+    /// Id of the comment.
     pub id: CommentId,
     /// Body, Markdown, not sanitized.
     pub body: String,

@@ -40,7 +40,7 @@ impl HookEvent {
 pub struct HookName {
     /// Event.
     pub event: HookEvent,
-    /// Name.
+    /// Name of the hook.
     pub name: String,
     /// Whether it only runs for repositories whose file names it.
     pub optional: bool,

@@ -35,7 +35,7 @@ const LIVE_MS: i64 = 60_000;
 /// Loop whose work waits because no host that accepts work has its labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoopWithoutHost {
-    /// Loop.
+    /// Id of the loop.
     pub id: LoopId,
     /// All labels that its work needs.
     pub labels: Vec<String>,

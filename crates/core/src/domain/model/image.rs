@@ -56,7 +56,7 @@ impl ImageFormat {
 /// Format and size of an image according to its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageHeader {
-    /// Format.
+    /// Format of the image.
     pub format: ImageFormat,
     /// Width, in pixels.
     pub width: u32,

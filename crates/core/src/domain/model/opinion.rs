@@ -45,7 +45,7 @@ pub struct OpinionFinding {
     pub file: String,
     /// Line in the file after the change, from 1; null if it concerns no single line.
     pub line: Option<u32>,
-    /// Severity.
+    /// Severity of the finding.
     pub severity: OpinionSeverity,
     /// Explanation of the problem, the affected case and the remedy; one to three sentences.
     pub text: String,
@@ -94,7 +94,7 @@ pub struct OpinionRun {
     /// Model; `None` if the backend used its default.
     #[serde(default)]
     pub model: Option<String>,
-    /// Outcome.
+    /// Outcome of the run.
     pub end: OpinionEnd,
     /// Cost; 0 if unknown.
     #[serde(default)]

@@ -11,7 +11,7 @@ use super::ids::Ratio;
 /// Outcome of a check in a record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CheckFact {
-    /// Name.
+    /// Name of the check.
     pub name: String,
     /// Whether it passed.
     pub passed: bool,

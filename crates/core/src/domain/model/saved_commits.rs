@@ -9,7 +9,7 @@ use crate::domain::model::ids::Sha;
 pub struct SavedRef {
     /// Complete name.
     pub name: String,
-    /// Commit.
+    /// Hash of the commit.
     pub commit: Sha,
 }
 

@@ -51,7 +51,7 @@ pub struct Check {
     pub command: String,
     /// Rule for passing.
     pub rule: CheckRule,
-    /// Source.
+    /// Source of the check.
     pub source: CheckSource,
     /// Time limit of one run, in seconds; `None` for the operator's default.
     pub timeout_s: Option<u64>,
@@ -110,7 +110,7 @@ pub struct TestResults {
 /// Outcome of one check.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CheckOutcome {
-    /// Name.
+    /// Name of the check.
     pub name: String,
     /// Executed command, for display.
     pub command: String,
@@ -505,7 +505,7 @@ pub struct AgentReport {
     pub completion_percentage: Option<f64>,
     /// Summary in one or two sentences.
     pub summary: String,
-    /// Approach.
+    /// Approach of the iteration.
     pub approach: String,
     /// Learnings.
     pub learnings: Vec<String>,

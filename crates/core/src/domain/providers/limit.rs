@@ -81,11 +81,11 @@ pub enum LimitSource {
 /// Limit that a call met.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Limit {
-    /// Kind.
+    /// Kind of the limit.
     pub kind: LimitKind,
     /// End of the limit; `None` if the provider stated none.
     pub until: Option<Timestamp>,
-    /// Source.
+    /// Source of the limit.
     pub source: LimitSource,
     /// Text or field that indicates the limit, at most 300 characters.
     pub evidence: String,

@@ -106,7 +106,7 @@ pub enum CostSource {
 pub struct Cost {
     /// Amount.
     pub money: Money,
-    /// Source.
+    /// Source of the cost.
     pub source: CostSource,
 }
 

@@ -17,7 +17,7 @@ use crate::domain::supervision::oversight::{
 /// Report on the supervision of a loop. It contains no outputs or prompts, so people with read access may see it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoopReport {
-    /// Loop.
+    /// Id of the loop.
     pub id: LoopId,
     /// Title of the issue.
     pub title: String,
@@ -25,7 +25,7 @@ pub struct LoopReport {
     pub repository: String,
     /// Number of the issue.
     pub issue: u64,
-    /// State.
+    /// State of the loop.
     pub state: LoopState,
     /// Reason of the state, in one sentence.
     pub reason: String,
@@ -54,7 +54,7 @@ pub struct LoopReport {
 /// Number of iterations with a detection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DetectionTotal {
-    /// Kind.
+    /// Kind of the detection.
     pub kind: DetectionKind,
     /// Name of the kind for people.
     pub title: String,
@@ -72,7 +72,7 @@ pub struct DetectionTotal {
 /// Number of interventions of a level, and their effect.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct InterventionTotal {
-    /// Level.
+    /// Level of the intervention.
     pub level: InterventionLevel,
     /// Number of interventions.
     pub count: u32,
@@ -103,9 +103,9 @@ pub struct ReportedIteration {
 /// Detection in an iteration, with its intervention.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReportedDetection {
-    /// Kind.
+    /// Kind of the detection.
     pub kind: DetectionKind,
-    /// Severity.
+    /// Severity of the detection.
     pub severity: DetectionSeverity,
     /// Level of the intervention.
     pub level: InterventionLevel,

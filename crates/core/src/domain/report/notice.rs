@@ -111,11 +111,11 @@ pub struct Audience {
 pub struct Notice {
     /// Occasion.
     pub occasion: Occasion,
-    /// Level.
+    /// Level of the notice.
     pub level: EscalationLevel,
-    /// Loop.
+    /// Id of the loop.
     pub loop_id: LoopId,
-    /// Repository.
+    /// Owner and name of the repository.
     pub repo: RepoRef,
     /// Issue.
     pub issue: Number,

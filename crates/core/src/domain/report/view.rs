@@ -108,7 +108,7 @@ impl CommitState {
 pub struct CommitStatusView {
     /// Commit of the status.
     pub commit: Sha,
-    /// State.
+    /// State of the commit.
     pub state: CommitState,
     /// Title on one line.
     pub title: String,

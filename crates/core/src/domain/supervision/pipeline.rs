@@ -29,11 +29,11 @@ const MAX_HISTORY: usize = 1_000;
 /// records.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Supervision {
-    /// Control.
+    /// State of the controller.
     pub control: ControlState,
-    /// Oversight.
+    /// State of the overseer.
     pub overseer: OverseerState,
-    /// Strategy.
+    /// State of the strategy.
     pub strategy: StrategyState,
 }
 

@@ -13,11 +13,11 @@ use crate::domain::supervision::strategy::StrategySettings;
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SupervisionSettings {
-    /// Control.
+    /// Settings of the controller.
     pub control: ControlSettings,
-    /// Oversight.
+    /// Settings of the overseer.
     pub oversight: OversightSettings,
-    /// Strategy.
+    /// Settings of the strategy.
     pub strategy: StrategySettings,
 }
 

@@ -41,7 +41,7 @@ pub enum Egress {
 pub struct Target {
     /// Name in lower case without a trailing dot, or IP address without brackets.
     pub host: String,
-    /// Port.
+    /// Port of the host.
     pub port: u16,
 }
 

@@ -79,9 +79,9 @@ pub struct HookRequest<'a> {
 /// Result of a check.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct HookCheck<'a> {
-    /// Name.
+    /// Name of the hook.
     pub name: &'a str,
-    /// Command.
+    /// Command of the hook.
     pub command: &'a str,
     /// Whether it passed.
     pub passed: bool,

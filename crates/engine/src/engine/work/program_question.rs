@@ -49,7 +49,7 @@ pub(super) struct ProgramRun<'a> {
     pub model: Option<&'a str>,
     /// Purpose, which must not allow changes of the tree.
     pub purpose: RunPurpose,
-    /// Prompt.
+    /// Prompt of the run.
     pub prompt: String,
     /// Absolute path of the working directory.
     pub tree: PathBuf,

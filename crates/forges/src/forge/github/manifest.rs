@@ -108,7 +108,7 @@ pub fn is_login(text: &str) -> bool {
 /// Created App with its secrets, which GitHub reveals only once.
 #[derive(Debug, Clone)]
 pub struct CreatedApp {
-    /// Id.
+    /// Id of the App.
     pub id: u64,
     /// Name of the App in addresses.
     pub slug: String,

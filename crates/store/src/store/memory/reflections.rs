@@ -10,7 +10,7 @@ use crate::store::{StoreResult, audit};
 /// Loop and iteration of a reflection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReflectionRef {
-    /// Loop.
+    /// Id of the loop.
     pub loop_id: LoopId,
     /// 1-based iteration.
     pub iteration: u32,

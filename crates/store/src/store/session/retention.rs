@@ -27,13 +27,13 @@ impl Default for SessionRetention {
 /// Numbers of removed rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RemovedRows {
-    /// Turns.
+    /// Number of removed turns.
     pub turns: usize,
-    /// Events.
+    /// Number of removed events.
     pub events: usize,
-    /// Summaries.
+    /// Number of removed summaries.
     pub summaries: usize,
-    /// Reflections.
+    /// Number of removed reflections.
     pub reflections: usize,
     /// Whether more rows may remain; call again.
     pub more: bool,

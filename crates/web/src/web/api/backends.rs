@@ -86,7 +86,7 @@ struct ApiAccount {
     forge: String,
     /// Numeric id.
     id: i64,
-    /// Login.
+    /// Login of the account.
     login: String,
 }
 

@@ -90,7 +90,7 @@ impl From<&IterationJudgement> for ApiFigures {
 /// Active alarm of the control loop.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiAlarm {
-    /// Kind.
+    /// Kind of the alarm.
     pub kind: AlarmKind,
     /// Severity in this iteration.
     pub severity: AlarmSeverity,
@@ -114,11 +114,11 @@ impl From<&KeptAlarm> for ApiAlarm {
 /// Detection by the overseer, with its intervention.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiDetection {
-    /// Kind.
+    /// Kind of the detection.
     pub kind: DetectionKind,
     /// Name of the kind for people.
     pub title: String,
-    /// Severity.
+    /// Severity of the detection.
     pub severity: DetectionSeverity,
     /// Basis of the evidence.
     pub basis: Basis,

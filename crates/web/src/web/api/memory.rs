@@ -71,7 +71,7 @@ struct ApiLearningPage {
 /// A learning.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 struct ApiLearning {
-    /// Id.
+    /// Id of the learning.
     id: String,
     /// `strategy`, `antipattern`, `estimate` or `convention`.
     kind: String,
@@ -104,7 +104,7 @@ struct ApiReflections {
 struct ApiReflection {
     /// 1-based iteration.
     iteration: u32,
-    /// Approach.
+    /// Approach of the reflection.
     approach: String,
     /// Failure; empty if there was none.
     failed: String,
@@ -112,7 +112,7 @@ struct ApiReflection {
     why: String,
     /// Next step.
     next: String,
-    /// Outcome.
+    /// Outcome of the reflection.
     outcome: ReflectionOutcome,
     /// Person who edited the reflection; null if it is unedited.
     edited_by: Option<String>,
@@ -135,7 +135,7 @@ struct ApiProposals {
 /// Proposal of a convention, based on recurring review comments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 struct ApiProposal {
-    /// Number.
+    /// Number of the proposal.
     number: u64,
     /// `forge:owner/name`.
     repository: String,

@@ -21,18 +21,18 @@ use crate::web::personal_token::{DEFAULT_DAYS, TokenWishError, make_token, reque
 /// Token without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiTokenInfo {
-    /// Number.
+    /// Number of the token.
     pub id: i64,
-    /// Name.
+    /// Name of the token.
     pub name: String,
     /// Last four characters.
     pub hint: String,
-    /// Scope.
+    /// Scope of the token.
     pub scope: ApiScope,
     /// Time of creation.
     #[schemars(extend("format" = "date-time"))]
     pub created_at: String,
-    /// Expiry.
+    /// Expiry of the token.
     #[schemars(extend("format" = "date-time"))]
     pub expires_at: String,
     /// Time of its last use, to the minute.

@@ -39,7 +39,7 @@ fn bounded(text: String) -> String {
 /// Loop in a list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiLoop {
-    /// Identifier.
+    /// Id of the loop.
     pub id: String,
     /// Name of the forge.
     pub forge: String,
@@ -51,7 +51,7 @@ pub struct ApiLoop {
     pub title: String,
     /// Address of the page.
     pub url: String,
-    /// State.
+    /// State of the loop.
     pub state: LoopState,
     /// Whether the loop is open: it can continue from this state.
     pub open: bool,
@@ -148,9 +148,9 @@ pub struct ApiLoopDetail {
 /// Result of a check.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiCheck {
-    /// Name.
+    /// Name of the check.
     pub name: String,
-    /// Command.
+    /// Command of the check.
     pub command: String,
     /// Whether the check passed.
     pub passed: bool,
@@ -275,7 +275,7 @@ pub struct ApiTurn {
     pub attempt: u32,
     /// `agent` or `assistant`.
     pub role: String,
-    /// Backend.
+    /// Name of the backend.
     pub backend: String,
     /// Model; null if unknown.
     pub model: Option<String>,
@@ -346,7 +346,7 @@ pub struct ApiActivity {
     pub text: String,
     /// Whether it failed.
     pub failed: bool,
-    /// Time.
+    /// Time of the activity.
     #[schemars(extend("format" = "date-time"))]
     pub at: String,
 }
@@ -368,12 +368,12 @@ impl From<SessionEvent> for ApiActivity {
 /// Data of a stream event `step`: a loop completed a step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiStep {
-    /// Loop.
+    /// Id of the loop.
     #[serde(rename = "loop")]
     pub loop_id: String,
     /// 1-based position in the loop's log.
     pub seq: i64,
-    /// Time.
+    /// Time of the step.
     #[schemars(extend("format" = "date-time"))]
     pub at: String,
     /// Name of the step's input, such as `agent_ended`.
@@ -395,7 +395,7 @@ pub struct ApiStep {
 /// Data of a stream event `activity`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiLoopActivity {
-    /// Loop.
+    /// Id of the loop.
     #[serde(rename = "loop")]
     pub loop_id: String,
     /// Description.
@@ -405,12 +405,12 @@ pub struct ApiLoopActivity {
 /// Data of a stream event `output`: text from a running agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiLoopOutput {
-    /// Loop.
+    /// Id of the loop.
     #[serde(rename = "loop")]
     pub loop_id: String,
     /// 1-based iteration.
     pub iteration: u32,
-    /// Time.
+    /// Time of the output.
     #[schemars(extend("format" = "date-time"))]
     pub at: String,
     /// Text of one or more lines.
@@ -446,7 +446,7 @@ pub struct ApiCommand {
 /// Result of a command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiCommandResult {
-    /// Loop.
+    /// Id of the loop.
     #[serde(rename = "loop")]
     pub loop_id: String,
     /// State of the loop afterwards.

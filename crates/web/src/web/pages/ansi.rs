@@ -7,7 +7,7 @@ use serde::Serialize;
 pub(super) struct StyledText {
     /// CSS classes, separated by spaces; empty for plain text.
     pub class: String,
-    /// Text.
+    /// Text of the part.
     pub text: String,
 }
 

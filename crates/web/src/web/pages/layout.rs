@@ -43,7 +43,7 @@ pub(super) static TEMPLATES: LazyLock<Templates> = LazyLock::new(|| templates(PA
 /// Frame of a page: title, and addresses for updates.
 #[derive(Debug, Clone)]
 pub(super) struct PageFrame {
-    /// Title.
+    /// Title of the page.
     pub title: String,
     /// Address of the page with its query. Scripts reload changed parts from it. Empty for a static page.
     pub here: String,

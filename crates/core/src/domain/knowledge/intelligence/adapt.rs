@@ -24,7 +24,7 @@ const CALLS: u32 = 4;
 /// Number of calls of a tool, and of failed calls.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolUse {
-    /// Name.
+    /// Name of the tool.
     pub name: String,
     /// Number of calls.
     pub calls: u32,

@@ -10,7 +10,7 @@ use crate::domain::model::task::CheckReport;
 pub struct StateCandidate {
     /// Iteration that produced it.
     pub iteration: u32,
-    /// Commit.
+    /// Hash of the commit.
     pub commit: Sha,
     /// Measurements of the iteration.
     pub record: Record,
@@ -25,7 +25,7 @@ pub struct StateCandidate {
 pub struct SelectedState {
     /// Iteration that produced the state.
     pub iteration: u32,
-    /// Commit.
+    /// Hash of the commit.
     pub commit: Sha,
     /// Regressions compared with earlier states, one sentence each, for people. Empty unless every candidate has
     /// regressions.

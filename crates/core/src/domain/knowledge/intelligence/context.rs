@@ -61,7 +61,7 @@ pub struct LoopProgress {
 /// Changed file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileTouched {
-    /// Path.
+    /// Path of the file.
     pub path: String,
     /// Number of iterations that changed the file.
     pub times: u32,
@@ -99,18 +99,18 @@ pub struct SummarySoFar {
     pub from: u32,
     /// Last iteration.
     pub to: u32,
-    /// Text.
+    /// Text of the summary.
     pub text: String,
 }
 
 /// Attempted approach.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Try {
-    /// Iteration.
+    /// Iteration of the attempt.
     pub iteration: u32,
-    /// Approach.
+    /// Approach of the attempt.
     pub approach: String,
-    /// Outcome.
+    /// Outcome of the attempt.
     pub outcome: String,
     /// Change of completion due to the approach, -1..1.
     pub gain: f64,
@@ -121,9 +121,9 @@ pub struct Try {
 pub struct PromptLearning {
     /// Id of the learning, used to measure its effect.
     pub id: String,
-    /// Kind.
+    /// Kind of the learning.
     pub kind: LearningKind,
-    /// Text.
+    /// Text of the learning.
     pub text: String,
     /// Confidence, 0..1.
     pub confidence: f64,

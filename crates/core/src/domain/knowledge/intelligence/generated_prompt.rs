@@ -28,6 +28,6 @@ pub struct GeneratedPrompt {
     pub system_context: String,
     /// Up to five things to look at, each in a few words, the most important first.
     pub focus_areas: Vec<String>,
-    /// Urgency.
+    /// Urgency of the prompt.
     pub urgency: PromptUrgency,
 }

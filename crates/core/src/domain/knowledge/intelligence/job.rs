@@ -111,9 +111,9 @@ pub trait AssistantJob {
 /// Question that is ready to be sent.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Ask {
-    /// Purpose.
+    /// Purpose of the question.
     pub kind: JobKind,
-    /// Prompt.
+    /// Prompt of the question.
     pub prompt: String,
     /// JSON Schema of the answer. It contains no references, because vendors differ in their support for them.
     pub schema: serde_json::Value,

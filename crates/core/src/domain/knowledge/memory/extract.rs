@@ -37,11 +37,11 @@ pub struct RedirectedApproach {
 /// Facts of an ended iteration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IterationFacts {
-    /// Loop.
+    /// Id of the loop.
     pub loop_id: LoopId,
     /// 1-based number of the iteration.
     pub iteration: u32,
-    /// Repository.
+    /// Owner and name of the repository.
     pub repository: RepoRef,
     /// Type of the loop's task.
     pub task_type: TaskType,
@@ -107,15 +107,15 @@ pub enum LoopEnding {
 /// Facts of an ended loop.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoopFacts {
-    /// Identifier.
+    /// Id of the loop.
     pub loop_id: LoopId,
-    /// Repository.
+    /// Owner and name of the repository.
     pub repository: RepoRef,
     /// Type of the task.
     pub task_type: TaskType,
     /// Search words, as in [`IterationFacts`].
     pub about: String,
-    /// Outcome.
+    /// Outcome of the loop.
     pub ended: LoopEnding,
     /// Approach of the iteration that produced the final state; empty if unknown.
     pub approach: String,
@@ -127,7 +127,7 @@ pub struct LoopFacts {
     pub iterations: u32,
     /// Running time, in minutes.
     pub minutes: f64,
-    /// Cost.
+    /// Cost of the loop.
     pub cost: Money,
     /// Review comments of maintainers that request a change.
     pub comments: Vec<String>,

@@ -163,17 +163,17 @@ pub struct Learning {
     /// Identifier: `l-` and 16 hexadecimal digits, derived from repository, kind, task type and gist. Equal learnings have
     /// the same id.
     pub id: String,
-    /// Repository.
+    /// Owner and name of the repository.
     pub repository: RepoRef,
     /// Type of the tasks that the learning applies to; `other` for all types.
     pub task_type: TaskType,
-    /// Content.
+    /// Content of the learning.
     pub content: Content,
     /// Additional search words: paths, error signatures, and the task's words if its author is trusted. Agents never see
     /// them.
     #[serde(default)]
     pub about: String,
-    /// State.
+    /// State of the learning.
     pub state: LearningState,
     /// Confidence, 0..1, when the learning was last used or changed.
     pub confidence: f64,

@@ -10,9 +10,9 @@ const MAX_EVIDENCE: f64 = 10.0;
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LearningEvidence {
-    /// Successes.
+    /// Weighted number of successes.
     pub successes: f64,
-    /// Failures.
+    /// Weighted number of failures.
     pub failures: f64,
 }
 

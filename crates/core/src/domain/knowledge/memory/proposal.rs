@@ -65,11 +65,11 @@ impl ProposalState {
 pub struct Proposal {
     /// Number that people use for the proposal.
     pub number: u64,
-    /// Repository.
+    /// Owner and name of the repository.
     pub repository: RepoRef,
     /// Text of the newest review comment at the time of the proposal.
     pub text: String,
-    /// State.
+    /// State of the proposal.
     pub state: ProposalState,
     /// Number of loops with this review comment.
     pub loops: u32,

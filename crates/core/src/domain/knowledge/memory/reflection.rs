@@ -34,7 +34,7 @@ pub enum ReflectionOutcome {
 pub struct Reflection {
     /// 1-based iteration.
     pub iteration: u32,
-    /// Approach.
+    /// Approach of the reflection.
     pub approach: String,
     /// Failure; empty if there was none.
     pub failed: String,
@@ -42,7 +42,7 @@ pub struct Reflection {
     pub why: String,
     /// Next step.
     pub next: String,
-    /// Outcome.
+    /// Outcome of the reflection.
     pub outcome: ReflectionOutcome,
     /// Person who edited the reflection; `None` if it is unedited.
     #[serde(default)]

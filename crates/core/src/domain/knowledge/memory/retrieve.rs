@@ -17,7 +17,7 @@ pub struct LearningQuery {
     pub text: String,
     /// Type of the task.
     pub task_type: TaskType,
-    /// Repository.
+    /// Owner and name of the repository.
     pub repository: RepoRef,
     /// Embedding of the text; `None` without an embedding model.
     pub embedding: Option<Embedding>,

@@ -17,13 +17,13 @@ const MORE_TOKENS: usize = 30;
 pub enum Hit {
     /// Turn, with the matching part of its text.
     Turn {
-        /// Iteration.
+        /// Iteration of the turn.
         iteration: u32,
-        /// Attempt.
+        /// Attempt of the turn.
         attempt: u32,
         /// Author of the answer.
         role: TurnRole,
-        /// Backend.
+        /// Name of the backend.
         backend: String,
         /// Model; `None` if unknown.
         model: Option<String>,

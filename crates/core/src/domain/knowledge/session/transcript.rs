@@ -25,9 +25,9 @@ pub enum TextSource {
 /// Part of a transcript.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TranscriptPart {
-    /// Title.
+    /// Title of the part.
     pub title: String,
-    /// Text.
+    /// Text of the part.
     pub text: String,
     /// Stored texts in the part, each with the number of lines between the title and its first line.
     sources: Vec<(TextSource, usize)>,

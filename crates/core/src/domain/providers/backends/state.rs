@@ -94,7 +94,7 @@ pub enum BackendStatus {
     Disabled {
         /// Start of the status.
         since: Timestamp,
-        /// Reason.
+        /// Reason of the deactivation.
         kind: DisabledFor,
         /// Text of the reason, at most 300 characters.
         #[serde(default)]
@@ -134,11 +134,11 @@ pub struct Probation {
 /// Cooldown of a backend.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cooldown {
-    /// Start.
+    /// Start of the cool-down.
     pub since: Timestamp,
-    /// End.
+    /// End of the cool-down.
     pub until: Timestamp,
-    /// Reason.
+    /// Reason of the cool-down.
     pub kind: CooldownReason,
     /// Whether the provider reported the end. If false, the end is an estimate.
     #[serde(default)]

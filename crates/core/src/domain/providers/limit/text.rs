@@ -32,7 +32,7 @@ const LATER_SENTENCES: usize = 40;
 /// Limit found in a message.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct MessageLimit {
-    /// Kind.
+    /// Kind of the limit.
     pub(super) kind: LimitKind,
     /// Message from the matched words on, with white space collapsed. The end of the limit is parsed from it.
     pub(super) message: String,

@@ -9,7 +9,7 @@ use crate::domain::providers::prices::TokenUsage;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cumulative {
-    /// Tokens.
+    /// Used tokens.
     pub usage: TokenUsage,
     /// Cost; `None` if the CLI reports none.
     pub cost: Option<Money>,

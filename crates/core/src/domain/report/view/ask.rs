@@ -8,7 +8,7 @@ use crate::domain::model::ids::LoopId;
 /// Request for a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NeedsCriteriaView {
-    /// Loop.
+    /// Id of the loop.
     pub loop_id: LoopId,
     /// Places without checks, or errors in checks; one phrase each.
     pub looked_at: Vec<String>,
@@ -111,7 +111,7 @@ pub struct CommandReply {
 /// Notice that no backend is available; the loop continues by itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitingView {
-    /// Loop.
+    /// Id of the loop.
     pub loop_id: LoopId,
     /// Reason for the wait.
     pub reason: String,

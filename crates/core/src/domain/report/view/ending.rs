@@ -11,7 +11,7 @@ use crate::domain::trust::commit_rules::TemplatePart;
 /// Pull request: title and body.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PullView {
-    /// Loop.
+    /// Id of the loop.
     pub loop_id: LoopId,
     /// Title of the pull request: the issue's title, adapted to the repository's rules.
     pub title: String,
@@ -92,9 +92,9 @@ pub struct OpinionView {
 pub struct OpinionLine {
     /// File and line, as far as known.
     pub place: String,
-    /// Severity.
+    /// Severity of the finding.
     pub severity: String,
-    /// Text.
+    /// Text of the finding.
     pub text: String,
 }
 
@@ -154,7 +154,7 @@ pub enum LoopOutcome {
 /// Result of a loop that ended or reached a limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CompletionView {
-    /// Loop.
+    /// Id of the loop.
     pub loop_id: LoopId,
     /// Result.
     pub outcome: LoopOutcome,
@@ -215,9 +215,9 @@ pub enum EscalationSeverity {
 /// Body of an escalation issue, or of a comment on it or on the loop's issue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EscalationView {
-    /// Loop.
+    /// Id of the loop.
     pub loop_id: LoopId,
-    /// Severity.
+    /// Severity of the escalation.
     pub severity: EscalationSeverity,
     /// Name of the cause (`stuck`, `test_tampering`, …).
     pub cause: String,

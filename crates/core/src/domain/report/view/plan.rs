@@ -8,7 +8,7 @@ use crate::domain::model::ids::LoopId;
 /// Plan waiting for approval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanView {
-    /// Loop.
+    /// Id of the loop.
     pub loop_id: LoopId,
     /// Start of the plan's hash, for commands.
     pub hash: String,

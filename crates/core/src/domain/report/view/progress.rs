@@ -9,7 +9,7 @@ use crate::domain::model::task::{TamperFinding, TestCounts};
 /// Status comment: the first comment of a loop, edited in place.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StatusView {
-    /// Loop.
+    /// Id of the loop.
     pub loop_id: LoopId,
     /// Whether a newer status comment exists. The comment then shows only a note.
     pub superseded: bool,
@@ -161,7 +161,7 @@ pub struct CourseLine {
 pub struct DetectionLine {
     /// Title, without a full stop.
     pub title: String,
-    /// Severity.
+    /// Severity of the detection.
     pub severity: String,
     /// Action taken: LOG, WARN, REDIRECT, PAUSE or ABORT.
     pub level: String,
@@ -186,14 +186,14 @@ pub struct IterationRow {
     pub control_signal: Option<f64>,
     /// Duration, in seconds.
     pub duration_s: u64,
-    /// Cost.
+    /// Cost of the iteration.
     pub cost: Option<Money>,
 }
 
 /// Comment of one iteration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct IterationView {
-    /// Loop.
+    /// Id of the loop.
     pub loop_id: LoopId,
     /// Whether the comment is folded to one line, because a later iteration has a comment.
     #[serde(default)]
@@ -250,7 +250,7 @@ pub struct IterationView {
     pub agent_problem: Option<String>,
     /// Duration, in seconds.
     pub duration_s: u64,
-    /// Cost.
+    /// Cost of the iteration.
     pub cost: Option<Money>,
     /// Existing lines mentioned by failing checks.
     #[serde(default)]

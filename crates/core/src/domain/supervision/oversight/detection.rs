@@ -72,7 +72,7 @@ impl DetectionEvidence {
 pub struct Detection {
     /// Kind of the detection.
     pub kind: DetectionKind,
-    /// Severity.
+    /// Severity of the detection.
     pub severity: DetectionSeverity,
     /// Signals beyond their thresholds, at least one, most directly measured first.
     pub evidence: Vec<DetectionEvidence>,

@@ -59,7 +59,7 @@ impl InterventionLevel {
 /// Intervention because of a detection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Intervention {
-    /// Level.
+    /// Level of the intervention.
     pub level: InterventionLevel,
     /// Kind of the detection.
     pub kind: DetectionKind,
@@ -92,7 +92,7 @@ pub enum EscalationLevel {
 /// Notification of people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Escalation {
-    /// Urgency.
+    /// Urgency of the escalation.
     pub level: EscalationLevel,
     /// Whether the escalation issue, webhooks and the desktop are used as well. If false, only the loop's issue notifies
     /// people.
@@ -145,7 +145,7 @@ impl DirectiveLevel {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", from = "String")]
 pub struct Directive {
-    /// Level.
+    /// Level of the directive.
     pub level: DirectiveLevel,
     /// Text without the prefix.
     pub text: String,

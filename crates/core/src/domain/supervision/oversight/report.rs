@@ -27,7 +27,7 @@ pub struct CourseStep {
 pub struct GivenIntervention {
     /// Detection that caused it.
     pub kind: DetectionKind,
-    /// Level.
+    /// Level of the intervention.
     pub level: InterventionLevel,
 }
 

@@ -58,7 +58,7 @@ pub struct AlarmMark {
     /// Kind of the alarm.
     #[serde(rename = "type")]
     pub kind: AlarmKind,
-    /// Severity.
+    /// Severity of the alarm.
     pub severity: AlarmSeverity,
 }
 
@@ -68,7 +68,7 @@ pub struct DetectionMark {
     /// Kind of the detection.
     #[serde(rename = "type")]
     pub kind: DetectionKind,
-    /// Severity.
+    /// Severity of the detection.
     pub severity: oversight::DetectionSeverity,
 }
 

@@ -70,11 +70,11 @@ pub enum WorkPriority {
 /// Plan of the next iteration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StrategyPlan {
-    /// Approach.
+    /// Approach of the plan.
     pub approach: Approach,
     /// Name of the approach; empty if the loop continues as before.
     pub name: String,
-    /// Reason.
+    /// Reason of the plan.
     pub reasoning: String,
     /// Priorities, most important first.
     pub priorities: Vec<WorkPriority>,

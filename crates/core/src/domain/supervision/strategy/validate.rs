@@ -11,7 +11,7 @@ use crate::domain::supervision::oversight::DetectionSeverity;
 /// Problem found by a validation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IterationIssue {
-    /// Severity.
+    /// Severity of the problem.
     pub severity: DetectionSeverity,
     /// Message, a sentence without a full stop.
     pub text: String,
