@@ -235,7 +235,7 @@ pub fn configuration(data: &[u8]) {
 /// Reads a diff, and the changed files that it belongs to. The number of findings is limited.
 pub fn diffs(data: &[u8]) {
     let diff = String::from_utf8_lossy(data);
-    // The first hunk after the change, in a section that begins far above.
+    // The first hunk after the change, in a section that starts far above.
     let hunk = diff.split("\n@@ ").nth(1).unwrap_or_default();
     let start = hunk.split('+').nth(1).and_then(|start| start.split([',', ' ']).next()?.parse::<usize>().ok());
     let above = std::iter::once("[tool.pytest]").chain(std::iter::repeat("step = 1"));

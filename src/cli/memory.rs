@@ -80,7 +80,7 @@ pub struct ShowLearningArgs {
 /// Arguments of `memory search`.
 #[derive(Debug, Clone, Args)]
 pub struct SearchArgs {
-    /// Search words; supports "a phrase", OR and NOT; words that begin with a hyphen follow `--`
+    /// Search words; supports "a phrase", OR and NOT; words that start with a hyphen follow `--`
     #[arg(required = true)]
     pub query: Vec<String>,
     /// Maximum number of listed learnings

@@ -1005,7 +1005,7 @@ async fn iteration_comment_lists_the_refused_request() {
 }
 
 /// Two concurrent loops, whose agents together spend more than the day or the repository has left. Neither is above its own limit.
-/// The agents ask for the models until both runs have begun, which is free.
+/// The agents ask for the models until both runs have started, which is free.
 ///
 /// See docs/research/threats.md#p15 and docs/research/threats.md#s4.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -19,7 +19,7 @@ use crate::harness::parts::{command, output, setting};
 
 /// Variable with the index of a reader and whether it has its budget.
 const READING: &str = "RALPH_TEST_READING";
-/// Beginning of the line with the result.
+/// Start of the line with the result.
 const ADDED: &str = "added memory: ";
 /// Memory that a reading with its budget may add, in MiB; without, each adds more than twice as much.
 const MOST_MIB: u64 = 96;

@@ -257,7 +257,7 @@ impl Repo {
         self.ok(by, Method::POST, "/issues", issue).await["number"].as_u64().expect("a number")
     }
 
-    /// Opens an issue that has a label from the beginning; returns its number.
+    /// Opens an issue that has a label from the start; returns its number.
     pub async fn open_labeled(&self, by: &Account, title: &str, body: &str, label: &str) -> u64 {
         let labels = self.label_keys(by, &[label]).await;
         let issue = json!({ "title": title, "body": body, "labels": labels });

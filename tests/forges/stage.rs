@@ -34,7 +34,7 @@ static TURNS: LazyLock<Semaphore> =
 /// Number of attempts to delete a story's objects; a server may still work on them.
 const DELETIONS: u32 = 3;
 
-/// Beginning of a story.
+/// Start of a story.
 pub struct StoryPlan {
     setup: Setup,
     hook: bool,

@@ -197,7 +197,7 @@ impl LoginBrowser {
         self.send(Method::GET, path, &[], None).await
     }
 
-    /// Asks for a stream of events from its beginning on, and reads it until nothing comes for a moment; returns status and text.
+    /// Asks for a stream of events from its start on, and reads it until nothing comes for a moment; returns status and text.
     pub async fn listen(&self, path: &str, headers: &[(&str, &str)]) -> BrowserAnswer {
         let cookies: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let mut request =
@@ -237,7 +237,7 @@ impl LoginBrowser {
         answer.status == 303
     }
 
-    /// Begins a login and returns the address of the forge's page.
+    /// Starts a login and returns the address of the forge's page.
     pub async fn begin(&mut self, query: &str) -> String {
         let answer = self.get(&format!("/login/start/forge{query}")).await;
         assert_eq!(answer.status, 303, "{answer:?}");
@@ -259,7 +259,7 @@ impl LoginBrowser {
         self.log_in_to(login, "").await
     }
 
-    /// Logs in as an account with a query for the beginning, and returns the last answer.
+    /// Logs in as an account with a query for the start, and returns the last answer.
     pub async fn log_in_to(&mut self, login: &str, query: &str) -> BrowserAnswer {
         let page = self.begin(query).await;
         let back = self.answer(&page, login).await;

@@ -277,7 +277,7 @@ fn keys_of_the_configuration_exist() {
     for (path, text) in documents() {
         for found in key.captures_iter(&text) {
             let parts: Vec<&str> = found[1].split('.').collect();
-            // Names of files and of other programs' settings begin with no key.
+            // Names of files and of other programs' settings start with no key.
             let is_key = schemas.iter().any(|schema| schema["properties"].get(parts[0]).is_some());
             if !is_key || is_other(&found[1]) {
                 continue;

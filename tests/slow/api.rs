@@ -270,7 +270,7 @@ async fn invalid_requests_get_advice(dialect: Dialect) {
                 400,
                 "unknown field",
             ),
-            (post(&commands, "application/json", r#"{"command":"hello"}"#.into()), 400, "begins with `/ralph`"),
+            (post(&commands, "application/json", r#"{"command":"hello"}"#.into()), 400, "starts with `/ralph`"),
             (post(&commands, "application/json", r#"{"command":"/ralph paus"}"#.into()), 400, "There is no command"),
             (post("/memory/proposals/9/accept", "application/json", "{}".into()), 404, "no proposal 9"),
             (api.request(Method::DELETE, "/memory/zebra"), 404, "no learning zebra"),

@@ -914,7 +914,7 @@ async fn scripted_chat_agent_solves_the_task(dialect: Dialect) {
 }
 
 async fn scripted_chat_agent_sees_the_images_of_the_task(dialect: Dialect) {
-    /// An image of 800 x 600 pixels, as far as its header says, and its beginning in base64.
+    /// An image of 800 x 600 pixels, as far as its header says, and its start in base64.
     const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x03\x20\0\0\x02\x58\x08\x06\0\0\0 pixels";
     const BASE64: &str = "iVBORw0KGgoAAAANSUhEUgAAAyAAAAJYCAYAAAAgcGl4ZWxz";
     for takes_images in [true, false] {

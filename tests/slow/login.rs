@@ -401,7 +401,7 @@ async fn login_redirects_only_to_this_server(dialect: Dialect) {
             let again = inside.get(&format!("/login?next={next}")).await;
             assert_eq!((again.status, again.location()), (303, leads), "{next}, of who is logged in already");
             assert!(again.header("set-cookie").is_empty() && !again.text.contains("<script>"), "{again:?}");
-            // A whole login each takes long; all begin with the same rule.
+            // A whole login each takes long; all start with the same rule.
             let mut browser = LoginBrowser::new(world);
             if at % 4 == 0 || leads != "/" {
                 let answer = browser.log_in_to("wanda", &format!("?next={next}")).await;

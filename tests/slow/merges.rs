@@ -117,7 +117,7 @@ async fn repository_without_ci_is_merged_after_a_while(dialect: Dialect) {
     .await;
 }
 
-/// A DCO check passes in a second, before CI has begun.
+/// A DCO check passes in a second, before CI has started.
 async fn check_of_another_service_does_not_replace_ci(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         ci_ran_on_base(world).await;

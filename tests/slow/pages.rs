@@ -159,7 +159,7 @@ async fn search_without_results_gives_advice(dialect: Dialect) {
     .await;
 }
 
-/// Adds the cost of a day that began `ago` days before now.
+/// Adds the cost of a day that started `ago` days before now.
 async fn add_cost(world: &World, ago: i64, (repo, backend, person): (i64, &'static str, &'static str), cost: i64) {
     let day = day_of(world.clock.now()) - ago;
     let sql =

@@ -306,7 +306,7 @@ async fn agent_out_of_memory_is_reported_and_service_survives(dialect: Dialect) 
     let world = &service.world;
     let group = MemoryGroup::new(48);
     let score = world.folder.path().join("score");
-    // The service has the same as we have; its agents have more, a moment after they have begun.
+    // The service has the same as we have; its agents have more, a moment after they have started.
     let own: i32 =
         std::fs::read_to_string("/proc/self/oom_score_adj").expect("Linux").trim().parse().expect("a number");
     let wanted = (own + 500).min(1_000);

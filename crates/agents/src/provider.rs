@@ -277,7 +277,7 @@ fn is_about_schemas(signals: &LimitSignals) -> bool {
         && signals.messages.iter().any(|message| fields.iter().any(|field| message.contains(field)))
 }
 
-/// Reads the beginning of an error response's body, as far as it is received.
+/// Reads the start of an error response's body, as far as it is received.
 async fn beginning(mut response: reqwest::Response) -> Vec<u8> {
     let mut body = Vec::new();
     while let Ok(Some(chunk)) = response.chunk().await {

@@ -146,7 +146,7 @@ pub struct ProcessLimits {
     pub idle: Option<Duration>,
     /// Time between SIGTERM and SIGKILL; at most 3 s when the run is cancelled.
     pub grace: Duration,
-    /// Number of bytes that are kept of each output stream, half from its beginning and half from its end.
+    /// Number of bytes that are kept of each output stream, half from its start and half from its end.
     pub keep_bytes: usize,
 }
 

@@ -196,7 +196,7 @@ fn item(name: &str, range: Range<usize>) -> ProgramItem {
     }
 }
 
-/// Returns the range of a block that starts at an offset at the beginning of a line; `None` if its end is missing. `has_end` is
+/// Returns the range of a block that starts at an offset at the start of a line; `None` if its end is missing. `has_end` is
 /// false if no later line has the end.
 fn block(source: &str, start: usize, end: &str, has_end: bool) -> Option<Range<usize>> {
     let ends = |text: &str| {

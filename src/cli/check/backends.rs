@@ -72,7 +72,7 @@ fn title(name: &str) -> String {
     format!("backend {name}")
 }
 
-/// Removes the backend's name from the beginning of a sentence.
+/// Removes the backend's name from the start of a sentence.
 fn bare(name: &str, why: &str) -> String {
     why.strip_prefix(&format!("backend {name}: ")).unwrap_or(why).to_owned()
 }

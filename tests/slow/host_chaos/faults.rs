@@ -191,7 +191,7 @@ impl Chaos {
         Instant::now() + Duration::from_millis(self.random.u64(200..limit))
     }
 
-    /// Begins a fault; returns `false` if everything that it could hit has another one.
+    /// Starts a fault; returns `false` if everything that it could hit has another one.
     async fn begin(&mut self, story: &ChaosStory, kind: FaultKind) -> bool {
         let from = Clock::System.now();
         let hit = if kind.is_of_database() {
@@ -209,7 +209,7 @@ impl Chaos {
         true
     }
 
-    /// Begins a fault of the servers, which other faults do not wait for.
+    /// Starts a fault of the servers, which other faults do not wait for.
     fn begin_on_database(&mut self, story: &ChaosStory, kind: FaultKind) -> bool {
         if self.database.take().is_none() {
             return false;

@@ -46,7 +46,7 @@ struct DiskFile {
     pending: Vec<DiskChange>,
 }
 
-/// State of one folder, which exists from the beginning.
+/// State of one folder, which exists from the start.
 pub struct Disk {
     root: PathBuf,
     files: Vec<DiskFile>,

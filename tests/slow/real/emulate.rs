@@ -144,7 +144,7 @@ fn seeds(webhook: &str) -> Value {
             BOT: { "login": "ralph-bot", "scopes": scopes },
         },
         "github": {
-            // An App's account is there from the App's beginning on GitHub; here it would come with its first comment.
+            // An App's account is there from the App's start on GitHub; here it would come with its first comment.
             "users": [{ "login": "mira" }, { "login": "ralph-bot" }, { "login": "ralph[bot]" }],
             "repos": [{ "owner": "mira", "name": "app", "auto_init": false }],
             "apps": [{

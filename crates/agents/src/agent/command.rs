@@ -433,7 +433,7 @@ impl CommandBackend {
         let (Some(id), Some(keep), true) = (&outcome.session, &run.keep, ended_well) else { return };
         outcome.session_kept = self.keep_session(id, keep, folders);
         if let (Some(read), None) = (self.preset.context_fill, outcome.context_tokens) {
-            // Names of files contain the id or its beginning.
+            // Names of files contain the id or its start.
             let mark: String = id.chars().take(8).collect();
             let fill = session::context_fill(keep, &mark, read);
             outcome.context_tokens = fill.map(|fill| fill.tokens);

@@ -378,7 +378,7 @@ pub(super) fn summary(input: &Value) -> String {
 fn without_work(end: &str) -> String {
     let is_fence = |line: &str| line.trim_start().starts_with("```");
     let is_item = |line: &str| ["- ", "* ", "> "].iter().any(|mark| line.trim_start().starts_with(mark));
-    // The beginning can be missing, but not the end.
+    // The start can be missing, but not the end.
     let mut fenced = end.lines().filter(|line| is_fence(line)).count() % 2 == 1;
     let mut listed = false;
     let mut text = String::new();

@@ -106,7 +106,7 @@ pub fn step(current: &Loop, input: LoopInput, now: Timestamp) -> StepDecision {
     decision
 }
 
-/// Rebuilds a loop from its log; `None` if the log does not begin with a start.
+/// Rebuilds a loop from its log; `None` if the log does not start with a start.
 pub fn replay(log: impl IntoIterator<Item = (Timestamp, LoopInput)>) -> Option<Loop> {
     let mut log = log.into_iter();
     let (at, LoopInput::Command(CommandInput::Start(first))) = log.next()? else { return None };

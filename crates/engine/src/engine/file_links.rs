@@ -28,7 +28,7 @@ impl ForgeEffects {
         view
     }
 
-    /// Adds links to the transcript lines at which the outputs of failing checks begin. If the lines cannot be read,
+    /// Adds links to the transcript lines at which the outputs of failing checks start. If the lines cannot be read,
     /// no links are added.
     pub(super) async fn add_check_lines(&self, current: &Loop, view: &mut View) {
         let View::Iteration(shown) = &*view else { return };

@@ -92,7 +92,7 @@ impl ForgeEffects {
         Ok(Receipt::with_input("looked", input))
     }
 
-    /// Returns whether CI has begun on a commit that a maintainer wants to merge: compares its checks with the base's, and
+    /// Returns whether CI has started on a commit that a maintainer wants to merge: compares its checks with the base's, and
     /// with the workflows that run for the pull request. Nothing is read if no merge depends on it.
     async fn ci_progress(
         &self,

@@ -182,7 +182,7 @@ impl Gitea {
     }
 }
 
-/// Returns the three numbers of a version such as `1.24.3` or `1.26.0+dev-12`; `None` if it does not begin with two
+/// Returns the three numbers of a version such as `1.24.3` or `1.26.0+dev-12`; `None` if it does not start with two
 /// numbers.
 fn version_numbers(version: &str) -> Option<(u32, u32, u32)> {
     let mut parts = version.split('.');

@@ -1,4 +1,4 @@
-//! Captures an output stream: keeps its beginning and end, and splits it into lines. Secrets are masked in both.
+//! Captures an output stream: keeps its start and end, and splits it into lines. Secrets are masked in both.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ const SLACK: usize = 16 * 1024;
 /// Output of a process on one stream. Secrets are masked, invalid UTF-8 is replaced.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Captured {
-    /// Complete output, or its beginning if something was omitted.
+    /// Complete output, or its start if something was omitted.
     pub head: String,
     /// End of the output if something was omitted; otherwise empty.
     pub tail: String,
@@ -24,7 +24,7 @@ pub struct Captured {
 }
 
 impl Captured {
-    /// Returns beginning and end, with a line between them that states the number of omitted bytes.
+    /// Returns start and end, with a line between them that states the number of omitted bytes.
     pub fn text(&self) -> String {
         if self.left_out == 0 {
             return self.head.clone();

@@ -65,7 +65,7 @@ pub fn is_alive(pid: u32) -> bool {
     i32::try_from(pid).ok().and_then(Pid::from_raw).and_then(start_time).is_some()
 }
 
-/// Returns the running processes whose mark is `cookie` or begins with `cookie` and `-`. Processes of other users are
+/// Returns the running processes whose mark is `cookie` or starts with `cookie` and `-`. Processes of other users are
 /// not visible. Returns none if `cookie` is empty.
 pub fn survivors(cookie: &str) -> Vec<Survivor> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };

@@ -194,7 +194,7 @@ fn relative(output: &str, tree: &Path) -> String {
     let resolved = tree.canonicalize().ok();
     let mut text = output.to_owned();
     for tree in [Some(tree.to_owned()), resolved].into_iter().flatten() {
-        // A shorter path could be the beginning of others.
+        // A shorter path could be the start of others.
         let Some(tree) = tree.to_str().filter(|path| path.len() > 1 && text.contains(*path)) else { continue };
         text = text.replace(&format!("file://{tree}/"), "").replace(&format!("{tree}/"), "").replace(tree, ".");
     }

@@ -43,7 +43,7 @@ impl PathChange {
 pub struct ChangedPaths(Vec<(PathChange, String)>);
 
 impl ChangedPaths {
-    /// Parses the entries of `--raw -z --no-renames` at the beginning of an output. Returns the rest, too.
+    /// Parses the entries of `--raw -z --no-renames` at the start of an output. Returns the rest, too.
     pub(super) fn parse(mut output: &[u8]) -> (Self, &[u8]) {
         let mut paths = Vec::new();
         while let Some(entry) = RawEntry::next(&mut output) {

@@ -144,7 +144,7 @@ fn too_large() -> WorkspaceError {
     WorkspaceError::TooLarge { what: "the list of changed files".to_owned(), limit: LIST_BYTES as u64 }
 }
 
-/// Parses entries of `--raw -z` at the beginning of an output; returns the kind of change by path.
+/// Parses entries of `--raw -z` at the start of an output; returns the kind of change by path.
 fn change_kinds(mut output: &[u8]) -> HashMap<PathBuf, ChangeKind> {
     let mut kinds = HashMap::new();
     while let Some(entry) = RawEntry::next(&mut output) {

@@ -94,7 +94,7 @@ impl<'a> RawEntry<'a> {
     }
 }
 
-/// Parses the entries of `--raw -z`, each of which begins with one colon per parent; returns them and the rest of the
+/// Parses the entries of `--raw -z`, each of which starts with one colon per parent; returns them and the rest of the
 /// output.
 pub(super) fn raw_entries(mut rest: &[u8]) -> (Vec<ChangedObject>, &[u8]) {
     let mut entries = Vec::new();
@@ -365,7 +365,7 @@ fn packed(mut output: &[u8], read: &mut HashMap<Sha, ObjectContent>) {
 fn commits(mut output: &[u8]) -> Vec<(Sha, Vec<u8>, Vec<ChangedObject>)> {
     let mut found = Vec::new();
     while let Some(rest) = output.strip_prefix(b"commit ") {
-        // Lines of the message are indented, so that none begins as an entry or a commit.
+        // Lines of the message are indented, so that none starts as an entry or a commit.
         let end = (0..rest.len()).find(|at| rest[*at] == 0 || (rest[*at] == b':' && *at > 0 && rest[*at - 1] == b'\n'));
         let (head, after) = rest.split_at(end.unwrap_or(rest.len()));
         let (entries, after) = raw_entries(after);

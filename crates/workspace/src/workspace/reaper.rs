@@ -9,7 +9,7 @@ use super::mirror::RefChange;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::LoopId;
 
-/// Minimum number of loose objects whose ids begin with the same byte for a store to be packed. This corresponds to
+/// Minimum number of loose objects whose ids start with the same byte for a store to be packed. This corresponds to
 /// git's limit of 6700 objects in total.
 const FULL: usize = 27;
 

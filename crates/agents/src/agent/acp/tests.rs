@@ -21,7 +21,7 @@ impl Talk {
         Self { client: AcpClient::new(run, dialog.clone()), dialog, events: Vec::new() }
     }
 
-    /// Returns a conversation whose session has begun.
+    /// Returns a conversation whose session has started.
     fn begun(run: AcpRun) -> Self {
         let mut talk = Self::new(run);
         talk.result(&json!({ "protocolVersion": 1, "agentCapabilities": { "loadSession": true } }));

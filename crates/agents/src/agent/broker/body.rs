@@ -64,7 +64,7 @@ const ADDRESSES: [&str; 9] =
     ["url", "image_url", "video_url", "audio_url", "file_url", "uri", "file_uri", "fileUri", "server_url"];
 /// Prefixes of addresses that a provider can fetch; they are searched in all fields.
 const SCHEMES: [&str; 5] = ["http:", "https:", "ftp:", "gs:", "s3:"];
-/// Fields whose content is free text, which may begin with an address.
+/// Fields whose content is free text, which may start with an address.
 const TEXTS: [&str; 25] = [
     "text",
     "content",
@@ -527,7 +527,7 @@ impl<'de> Visitor<'de> for FieldName {
     }
 }
 
-/// Returns the beginning of a text, with an ellipsis if the text is longer.
+/// Returns the start of a text, with an ellipsis if the text is longer.
 fn shortened(text: &str) -> String {
     match text.char_indices().nth(MAX_KEPT) {
         Some((end, _)) => format!("{}…", &text[..end]),

@@ -115,7 +115,7 @@ impl EventRedactor {
         match serde_json::from_slice::<Value>(&clean) {
             Ok(mut document) => {
                 let mut is_changed = redactor.waiting.clean(&mut document);
-                // A text that ends like the begin of a key is cut only if the next one continues it.
+                // A text that ends like the start of a key is cut only if the next one continues it.
                 let has_key = redactor.texts.anew(u16::MAX).clean(&mut document.clone());
                 is_changed |= has_key && redactor.texts.clean(&mut document);
                 if is_changed { document.to_string().into_bytes() } else { clean }
@@ -195,7 +195,7 @@ impl EventRedactor {
         }
     }
 
-    /// Passes on the events that cannot contain the beginning of a key, or all events if `all`.
+    /// Passes on the events that cannot contain the start of a key, or all events if `all`.
     fn release(&mut self, all: bool, clean: &mut Vec<u8>) {
         while let Some((mut event, mut is_changed)) = self.waiting.next(all) {
             let text = match &mut event.data {
@@ -223,7 +223,7 @@ impl EventRedactor {
     }
 }
 
-/// Queue of events. The last ones are held back while their texts may contain the beginning of a key, regardless of
+/// Queue of events. The last ones are held back while their texts may contain the start of a key, regardless of
 /// the fields that contain its parts.
 struct WaitingEvents {
     tracker: StreamTracker,

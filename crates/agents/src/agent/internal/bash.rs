@@ -11,7 +11,7 @@ use crate::process::{self, Finished, ProcessEnd, ProcessError, ProcessLimits, Pr
 
 /// Maximum length of a command, in bytes; Linux accepts 128 KiB.
 const MAX_COMMAND: usize = 100 * 1024;
-/// Number of bytes that are kept of a command's output, half from its beginning and half from its end.
+/// Number of bytes that are kept of a command's output, half from its start and half from its end.
 const KEEP_BYTES: usize = 24 * 1024;
 /// Default time limit of a command.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);

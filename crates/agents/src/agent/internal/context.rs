@@ -33,7 +33,7 @@ fn message_size(message: &ChatMessage) -> usize {
 }
 
 /// Shortens a conversation that is longer than `most` bytes to two thirds of `most`. Shortening rarely but strongly
-/// keeps its beginning unchanged for longer, which the provider may have cached. Returns `true` if anything was
+/// keeps its start unchanged for longer, which the provider may have cached. Returns `true` if anything was
 /// removed.
 pub(super) fn trim(messages: &mut Vec<ChatMessage>, most: usize) -> bool {
     if size(messages) <= most {

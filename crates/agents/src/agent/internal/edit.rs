@@ -39,7 +39,7 @@ pub(super) enum EditCommand {
         #[serde(default)]
         new_str: String,
     },
-    /// Inserts lines after a line; 0 is the beginning.
+    /// Inserts lines after a line; 0 is the start.
     Insert {
         path: String,
         insert_line: usize,

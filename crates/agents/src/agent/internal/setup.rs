@@ -8,7 +8,7 @@ use crate::domain::providers::chat::ToolDefinition;
 use crate::process::ProcessSpec;
 use crate::process::sandbox::Network;
 
-/// Beginning of the system prompt.
+/// Start of the system prompt.
 const INSTRUCTIONS: &str = "You are a coding agent. No person reads along or answers: decide by yourself, and act by calling tools. \
 A turn without a tool call ends the run, so make none before the work is done.\n\
 - Look before you change: read the files that matter, and keep changes small and in the style of what is there.\n\

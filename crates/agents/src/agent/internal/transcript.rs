@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-/// Number of bytes that are kept of the transcript's beginning, and of its end.
+/// Number of bytes that are kept of the transcript's start, and of its end.
 const HALF: usize = 4 * 1024 * 1024;
 
-/// Beginning and end of a transcript.
+/// Start and end of a transcript.
 #[derive(Default)]
 pub(super) struct Transcript {
     head: String,

@@ -4,7 +4,7 @@
 //! response and from the error lines of its library; text of the model between them is ignored.
 //!
 //! Sessions are not resumed. `--restore-chat-history` reads the last chat again, but without the files that were in
-//! the chat. Lines of a response that begin with `#` are lost, lines that begin with `####` become the user's words,
+//! the chat. Lines of a response that start with `#` are lost, lines that start with `####` become the user's words,
 //! and longer chats are summarized by another model call that is not in aider's usage figures.
 
 use std::sync::LazyLock;

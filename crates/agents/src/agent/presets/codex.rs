@@ -31,7 +31,7 @@ const PROVIDER: [(&str, &str); 6] = [
     // Retries of a refused request and of a broken stream; the product is the maximum number of requests.
     ("request_max_retries", "2"),
     ("stream_max_retries", "2"),
-    // Time limit for silence within an answer; an answer that never begins is left to the run's own limit.
+    // Time limit for silence within an answer; an answer that never starts is left to the run's own limit.
     ("stream_idle_timeout_ms", "300000"),
 ];
 

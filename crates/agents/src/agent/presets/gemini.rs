@@ -222,7 +222,7 @@ impl GeminiStream {
             return if silent { silence } else { AgentStatus::Finished };
         }
         let message = result["error"]["message"].as_str().unwrap_or("it gave no reason").to_owned();
-        // Refusals of the provider are printed on standard error, or begin with these words.
+        // Refusals of the provider are printed on standard error, or start with these words.
         let of_provider = self.error.is_some() || message.starts_with("[API Error: ");
         self.output.record_error(&message, of_provider);
         let LimitSignals { status, .. } = &mut self.output.signals;

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 pub(crate) enum StubReply {
     /// Status, headers and body.
     Whole(u16, Vec<(&'static str, String)>, String),
-    /// The beginning of a valid answer; then the connection is closed.
+    /// The start of a valid answer; then the connection is closed.
     Cut,
     /// A body of this number of bytes.
     Huge(usize),
@@ -96,7 +96,7 @@ async fn answer(State(shared): State<Arc<Shared>>, uri: Uri, headers: HeaderMap,
         Some(StubReply::Cut) => {
             let begun = futures::stream::iter([Ok("{\"content\":[{\"type\":\"te")]);
             let cut = futures::stream::once(async {
-                // The beginning is sent before the connection is closed.
+                // The start is sent before the connection is closed.
                 tokio::task::yield_now().await;
                 Err(std::io::Error::other("cut"))
             });

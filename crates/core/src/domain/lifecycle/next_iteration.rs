@@ -83,7 +83,7 @@ fn open_iteration(turn: &mut StepContext, guidance: Vec<Guidance>) -> Option<u32
     let number = turn.next.spent.iterations.saturating_add(1);
     turn.next.spent.iterations = number;
     turn.next.iterations.push(Iteration::new(number, turn.now, parent, guidance));
-    turn.because(format!("iteration {number} begins"));
+    turn.because(format!("iteration {number} starts"));
     turn.push(ForgeEffect::Status { fresh: false });
     Some(number)
 }

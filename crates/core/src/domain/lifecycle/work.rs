@@ -363,7 +363,7 @@ fn committed(turn: &mut StepContext, change: IterationChange) {
     (current.change_bytes, current.binary_bytes) = (change.bytes, change.binary_bytes);
     current.objective_cosine = change.objective_cosine;
     if let Some(blocked) = change.blocked {
-        // Nothing of it is kept: the next run begins where this one did, with the same guidance.
+        // Nothing of it is kept: the next run starts where this one did, with the same guidance.
         (current.commit, current.tree) = (None, None);
         turn.next.agent.session = None;
         let text = format!("The last change was rejected: {blocked}. Do the task without it.");

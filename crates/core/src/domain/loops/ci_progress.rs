@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Whether the CI of a commit has begun, which a merge waits for.
+/// Whether the CI of a commit has started, which a merge waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CiProgress {
     /// Whether a check has started that belongs to a workflow of the repository, or that also ran on the base.

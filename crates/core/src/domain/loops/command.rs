@@ -1,4 +1,4 @@
-//! Commands that begin with `/ralph`: extraction from a comment's page, and grammar. Each command has a separate file with its table
+//! Commands that start with `/ralph`: extraction from a comment's page, and grammar. Each command has a separate file with its table
 //! row, its arguments and its effect on a loop.
 //!
 //! To add a command, create a file in `command/` and add an entry to `commands!`. The grammar, `/ralph help`, the table in the
@@ -39,7 +39,7 @@ use definition::CommandDefinition;
 
 pub use definition::{CommandRecord, CommandRow, CommandTarget};
 
-/// Prefix of a command. It must be at the beginning of a line, followed by a space or the end of the line.
+/// Prefix of a command. It must be at the start of a line, followed by a space or the end of the line.
 pub const PREFIX: &str = "/ralph";
 
 /// Maximum number of commands that are read from one comment.
@@ -163,7 +163,7 @@ impl LoopCommand {
     }
 }
 
-/// Error for a line that begins like a command but is invalid.
+/// Error for a line that starts like a command but is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{problem}{}", nearest_phrase(.nearest.as_deref()))]
 pub struct CommandError {
@@ -209,7 +209,7 @@ pub fn parse(comment: &Document) -> Vec<Result<LoopCommand, CommandError>> {
     results
 }
 
-/// Parses a line that begins with the prefix. `after` is the text up to the next command or the end of the comment.
+/// Parses a line that starts with the prefix. `after` is the text up to the next command or the end of the comment.
 fn parse_one(line: &str, after: &str) -> Result<LoopCommand, CommandError> {
     let mut arguments = CommandArguments::new(line.get(PREFIX.len()..).unwrap_or_default(), after);
     let name = match arguments.word() {

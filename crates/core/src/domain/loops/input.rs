@@ -299,7 +299,7 @@ pub struct CiInspection {
     pub commit: Sha,
     /// Failed checks.
     pub failed: Vec<Guidance>,
-    /// Whether CI has begun.
+    /// Whether CI has started.
     #[serde(default)]
     pub progress: CiProgress,
     /// Number of checks that have not finished.

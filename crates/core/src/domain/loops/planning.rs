@@ -45,12 +45,12 @@ pub struct ProposedPlan {
 }
 
 impl ProposedPlan {
-    /// Returns the beginning of the hash that is displayed.
+    /// Returns the start of the hash that is displayed.
     pub fn short_hash(&self) -> &str {
         self.hash.get(..SHORT_HASH).unwrap_or(&self.hash)
     }
 
-    /// Whether `typed` is the beginning of this plan's hash, at least as long as the displayed part.
+    /// Whether `typed` is the start of this plan's hash, at least as long as the displayed part.
     pub fn is_named(&self, typed: &str) -> bool {
         typed.len() >= SHORT_HASH && self.hash.starts_with(&typed.to_ascii_lowercase())
     }

@@ -31,7 +31,7 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
-    /// Whether `--confirm` has the beginning of this hash, with at least 8 characters.
+    /// Whether `--confirm` has the start of this hash, with at least 8 characters.
     pub fn confirms(&self, hash: &str) -> bool {
         let typed = self.confirm.as_deref().unwrap_or_default();
         typed.len() >= CONFIRM_MIN && hash.starts_with(&typed.to_ascii_lowercase())

@@ -100,7 +100,7 @@ pub fn with_suggestion(commented: &str, now: &str, change: &SuggestedChange) -> 
 }
 
 /// Returns the range in `now` of the lines `first..last` of `before`. `None` unless everything before the end of these lines, or
-/// everything after their beginning, is unchanged.
+/// everything after their start, is unchanged.
 fn moved(before: &[&str], now: &[&str], first: usize, last: usize) -> Option<std::ops::Range<usize>> {
     let common = before.iter().zip(now).take_while(|(old, new)| old == new).count();
     if last <= common {

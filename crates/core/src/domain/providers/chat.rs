@@ -27,7 +27,7 @@ pub struct ChatRequest {
     pub max_tokens: u32,
     /// Required shape of the answer; `None` for any text.
     pub schema: Option<AnswerSchema>,
-    /// Whether a request with the same beginning will follow soon, so that it pays to cache the prompt.
+    /// Whether a request with the same start will follow soon, so that it pays to cache the prompt.
     pub cache: bool,
     /// Maximum wait for the whole answer.
     pub timeout: Duration,

@@ -1,7 +1,7 @@
 //! Limits of providers, recognized from the result of a call.
 //!
 //! [`classify`] decides by the sentence of an error, from one table of sentences; codes, headers and HTTP statuses make it more
-//! specific, or decide where no sentence is known. Messages are read only if a run failed, and only at the beginnings of lines. A
+//! specific, or decide where no sentence is known. Messages are read only if a run failed, and only at the starts of lines. A
 //! time without a date is taken as the next such time after now. A time that has passed, or is more than [`LONGEST_MS`] away, is
 //! ignored.
 

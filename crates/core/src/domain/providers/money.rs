@@ -1,7 +1,7 @@
 //! Budget of calls: the likely cost of a call is reserved before the call, and its real cost is settled afterwards.
 //!
 //! Several limits apply at the same time: of the loop, of the repository per day, of the service per day, and for assistants a
-//! share of the loop's limit. A run begins only if its likely cost fits into all of them, in addition to the reservations of
+//! share of the loop's limit. A run starts only if its likely cost fits into all of them, in addition to the reservations of
 //! other runs. A run is ended when its event stream shows that a limit is reached. A limit is therefore exceeded by at most one
 //! turn of each concurrent run.
 
@@ -93,17 +93,17 @@ pub struct CostAccounts {
     pub of_service: CostAccount,
 }
 
-/// Decision whether a run may begin.
+/// Decision whether a run may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Permit {
-    /// The run may begin.
+    /// The run may start.
     Yes {
         /// Amount to reserve.
         reserve: Money,
         /// Cost at which the run has to be ended, by the current limits; `None` if unlimited.
         at_most: Option<Money>,
     },
-    /// The run may not begin.
+    /// The run may not start.
     No(CostLimitReached),
 }
 
@@ -130,7 +130,7 @@ impl fmt::Display for CostLimitReached {
 }
 
 impl CostAccounts {
-    /// Decides whether a run of `likely` cost may begin now. If several limits prevent it, returns one that a person has to
+    /// Decides whether a run of `likely` cost may start now. If several limits prevent it, returns one that a person has to
     /// raise, if there is one. A run without cost is always permitted.
     pub fn permit(&self, likely: Money, now: Timestamp) -> Permit {
         let likely = Money(likely.0.max(0));

@@ -198,7 +198,7 @@ impl PriceTable {
     }
 
     /// Combines the configured prices with the published ones. A name that ends with `*` matches all models that
-    /// begin with it. `key` is the path of the section (`backends.codex.prices`).
+    /// start with it. `key` is the path of the section (`backends.codex.prices`).
     ///
     /// # Errors
     /// All problems of the entries, each with its path.

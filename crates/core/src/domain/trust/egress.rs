@@ -10,7 +10,7 @@ use url::{Host, Url};
 /// Ports that are allowed for a host that is listed without a port: HTTPS and HTTP.
 const USUAL_PORTS: [u16; 2] = [443, 80];
 
-/// List of allowed hosts. An entry is a name or an address, optionally with a port. A name can begin with `*.`, which matches all
+/// List of allowed hosts. An entry is a name or an address, optionally with a port. A name can start with `*.`, which matches all
 /// its subdomains. An entry without a port allows the usual ports at public addresses. An entry with a port allows only that
 /// port, but at any address.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -199,7 +199,7 @@ pub fn plan(
     plan
 }
 
-/// Returns the beginning of an address, for messages.
+/// Returns the start of an address, for messages.
 fn shortened(address: &str) -> String {
     address.chars().take(200).collect()
 }

@@ -85,7 +85,7 @@ pub enum ProgressReport {
     StatusOnly,
 }
 
-/// Policy that decides which loops begin with a plan for approval.
+/// Policy that decides which loops start with a plan for approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PlanPolicy {
@@ -143,7 +143,7 @@ pub struct Policy {
     pub limits: Limits,
     /// Way in which loops report.
     pub progress: ProgressReport,
-    /// Policy that decides which loops begin with a plan for approval.
+    /// Policy that decides which loops start with a plan for approval.
     #[serde(default)]
     pub plan: PlanPolicy,
     /// Whether checks are detected in the tree if none are configured.
@@ -337,7 +337,7 @@ impl Policy {
         ["run", "plan"].map(|name| format!("{}{name}", self.label_prefix))
     }
 
-    /// Whether a task with these labels begins with a plan.
+    /// Whether a task with these labels starts with a plan.
     pub fn plans_first(&self, labels: &[String]) -> bool {
         let [_, plan] = self.start_labels();
         self.plan == PlanPolicy::Required || names_label(labels, &plan)

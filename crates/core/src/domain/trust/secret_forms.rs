@@ -94,7 +94,7 @@ impl SecretForm {
 /// Forms of some secrets. Its `Debug` output contains no secrets.
 pub struct SecretForms {
     forms: Vec<SecretForm>,
-    /// Indices of the forms that may begin with each byte.
+    /// Indices of the forms that may start with each byte.
     by_first: Vec<Vec<u16>>,
 }
 

@@ -9,7 +9,7 @@ use crate::engine::forges::Forges;
 use crate::engine::receipt::EffectError;
 use crate::forge::{Forge, ForgeError, ForgeErrorKind, ForgeResult};
 
-/// Value for an unknown account; ids of forges begin at 1.
+/// Value for an unknown account; ids of forges start at 1.
 const UNKNOWN: i64 = 0;
 
 /// Reason why a forge is unavailable.

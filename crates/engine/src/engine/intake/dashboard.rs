@@ -110,7 +110,7 @@ impl From<IntakeError> for DashboardCommandError {
 }
 
 impl Intake {
-    /// Gives a loop the command in `text`, which begins with `/ralph`, and waits up to 5 s for its answer. The audit
+    /// Gives a loop the command in `text`, which starts with `/ralph`, and waits up to 5 s for its answer. The audit
     /// log records the person and the interface `by` that the command was sent through.
     ///
     /// # Errors

@@ -229,7 +229,7 @@ impl Intake {
         if self.context.store.write(move |c| loops::begin(c, start, &key, now)).await? {
             kill_point("K09");
             tracing::info!(loop_id = %id, repo = %place.repo, issue = %place.issue, "a loop starts");
-            done(format!("loop {id} begins"))
+            done(format!("loop {id} starts"))
         } else {
             ignored("the issue has an open loop already")
         }

@@ -262,7 +262,7 @@ impl GitHub {
         parsed(what, comments.collect())
     }
 
-    /// Returns the edits of an issue's text, oldest first. GitHub's list begins with the creation, which is skipped.
+    /// Returns the edits of an issue's text, oldest first. GitHub's list starts with the creation, which is skipped.
     pub(super) async fn edits_of(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<IssueEdit>> {
         let what = format!("read the edit history of #{number} of");
         let mut edits = Vec::new();

@@ -111,7 +111,7 @@ impl OpenFiles {
     }
 }
 
-/// Counts the lines of a file that begin with `prefix`, at most one more than `most`.
+/// Counts the lines of a file that start with `prefix`, at most one more than `most`.
 fn lines_with(path: &str, prefix: &[u8], most: u64) -> u64 {
     let Ok(file) = File::open(path) else { return 0 };
     let mut reader = BufReader::new(file);

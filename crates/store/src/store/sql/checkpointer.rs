@@ -2,7 +2,7 @@
 //!
 //! The writer counts the pages of its log after each commit and wakes the thread for each [`STEP`] of them; the thread copies
 //! the complete part into the database while the writer continues. Writes that never pause keep the thread from reaching the
-//! log's end, which is where SQLite begins the log anew; at [`LIMIT`] the writer therefore copies the last step itself.
+//! log's end, which is where SQLite starts the log anew; at [`LIMIT`] the writer therefore copies the last step itself.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -32,7 +32,7 @@ pub(in crate::store) struct Checkpointer {
     /// Wakes the thread; `None` once it has to end.
     due: Option<mpsc::SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
-    /// Steps of the log for which the thread was woken, since the log began.
+    /// Steps of the log for which the thread was woken, since the log started.
     steps: u32,
 }
 

@@ -6,7 +6,7 @@ use crate::store::StoreResult;
 
 /// Connection to an engine.
 pub(in crate::store) trait DatabaseEngine {
-    /// Begins a transaction that reads one snapshot.
+    /// Starts a transaction that reads one snapshot.
     fn begin_read(&self) -> StoreResult<()>;
 
     /// Starts a write transaction. Only one runs at a time in the database, over all processes.

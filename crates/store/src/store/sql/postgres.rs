@@ -1,6 +1,6 @@
 //! PostgreSQL: connects, and its part of the differences between the engines.
 //!
-//! One write transaction runs at a time in a database: each begins with an advisory lock. Therefore statements that first
+//! One write transaction runs at a time in a database: each starts with an advisory lock. Therefore statements that first
 //! read and then write are as safe as on SQLite, transactions neither deadlock nor fail to serialize, and ids grow in the
 //! order of commits, so that a reader of the feed never misses a late commit with a smaller id. Writes that wait in one process
 //! share a commit. The server ends an idle transaction after some seconds, so that a hanging host does not block the others.

@@ -126,7 +126,7 @@ fn events(output: &str, from: usize) -> Vec<TestRun> {
                 open.entry(package.to_owned()).or_default().insert(test.to_owned());
             }
             "output" => cut |= text("Output").is_some_and(|said| said.starts_with("panic: ")),
-            // A result of a test that never began was printed by another test.
+            // A result of a test that never started was printed by another test.
             "pass" | "fail" | "skip" if !open.get_mut(package).is_some_and(|tests| tests.remove(test)) => {}
             "pass" => counts.passing += 1,
             "fail" => {

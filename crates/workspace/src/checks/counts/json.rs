@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer};
 use super::{bounded, of_total};
 use crate::domain::model::task::{MAX_TEST_NAMES, TestCounts, TestResults};
 
-/// Maximum number of places in an output at which a report may begin.
+/// Maximum number of places in an output at which a report may start.
 const MAX_BEGINNINGS: usize = 20;
 
 /// Parts of all reports that are read. Each runner's report has only some of them.

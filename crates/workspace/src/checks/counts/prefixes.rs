@@ -15,7 +15,7 @@ const MIN_LINES: usize = 2;
 /// Maximum number of prefixes, those with the most lines.
 const MAX_PREFIXES: usize = 64;
 
-/// Removes the times at the beginning of lines, if at least two thirds of the lines have one.
+/// Removes the times at the start of lines, if at least two thirds of the lines have one.
 pub(super) fn without_times(output: &str) -> Option<String> {
     let lines = || output.lines().filter(|line| !line.trim().is_empty());
     let timed = lines().filter(|line| TIME.is_match(line)).count();

@@ -134,7 +134,7 @@ pub(super) fn between(
 ///
 /// A closing line is genuine if at least half of the marks that it claims were printed since the previous genuine one,
 /// or if there are no marks. Of two closing lines that can only belong to one run, the one with fewer passing tests is
-/// used. A run begins at the first of `starts` after the previous run; without one, at its closing line.
+/// used. A run starts at the first of `starts` after the previous run; without one, at its closing line.
 ///
 /// Marks that a closing line does not claim belong to the run around it, for example of a test that calls the runner: if the
 /// next closing line claims exactly these marks and its own, the earlier run is left out.

@@ -71,7 +71,7 @@ fn read(output: &str) -> Vec<TestRun> {
         let plan = found.get(2).is_some();
         let full = document.planned.is_some_and(|planned| document.seen() >= planned);
         let next = version && document.is_begun() || plan && document.planned.is_some();
-        // A test after a full plan begins a document whose plan comes last, unless the numbering continues.
+        // A test after a full plan starts a document whose plan comes last, unless the numbering continues.
         let anew = found.get(5).is_some() && number(&found, 5) == 1 && full;
         if next || anew {
             std::mem::take(&mut document).finish(&mut runs);

@@ -169,7 +169,7 @@ async fn commits_of_a_loop_are_invisible_to_other_loops() {
     assert!(objects.iter().all(|object| sees(&world.mirror(), object)));
 }
 
-/// The base is moved back after a loop began, so that no ref of the mirror needs the loop's borrowed objects.
+/// The base is moved back after a loop started, so that no ref of the mirror needs the loop's borrowed objects.
 #[tokio::test]
 async fn borrowed_objects_survive_packing_of_the_mirror() {
     let world = WorkspaceWorld::new();

@@ -81,7 +81,7 @@ pub(in crate::agent::broker) struct WireFormat {
     pub(in crate::agent::broker) name: &'static str,
     /// Headers that can authenticate a request, in order of preference.
     pub(in crate::agent::broker) auth: &'static [AuthHeader],
-    /// Versions with which a path can begin, unless the model's address already contains one.
+    /// Versions with which a path can start, unless the model's address already contains one.
     pub(in crate::agent::broker) versions: &'static [&'static str],
     pub(in crate::agent::broker) endpoints: &'static [Endpoint],
     /// Query parameters with their allowed values. An empty list allows any text of letters, digits and `._-`.

@@ -1,4 +1,4 @@
-//! Hooks: without the valid verdict `continue`, no agent runs and no review begins.
+//! Hooks: without the valid verdict `continue`, no agent runs and no review starts.
 
 use super::*;
 use crate::domain::model::hook::{HookEvent, HookName, HookObjection};

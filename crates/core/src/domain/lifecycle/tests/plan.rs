@@ -58,7 +58,7 @@ impl LoopRun {
         })
     }
 
-    /// Returns the beginning of the hash of the plan that is waiting for approval.
+    /// Returns the start of the hash of the plan that is waiting for approval.
     pub(super) fn hash(&self) -> Option<String> {
         self.current.knowledge.waiting_plan().map(|plan| plan.short_hash().to_owned())
     }
@@ -413,7 +413,7 @@ fn stored_planning_without_reminders_is_read() {
     assert_eq!((planning.notified, planning.reminded), (0, 0));
 }
 
-/// A stated security-sensitive task begins with a plan, has half of the iterations, and keeps no change of a protected path.
+/// A stated security-sensitive task starts with a plan, has half of the iterations, and keeps no change of a protected path.
 #[test]
 fn careful_task_has_tighter_limits() {
     let start = |facts: &str, max_iterations: Option<u32>| {

@@ -19,7 +19,7 @@ impl LoopRun {
         self.agent(AgentEnd::NoMoney { reason: "the service's budget for the day is $5.00".into(), until })
     }
 
-    /// Advances the time to the end of the wait, so that the next run begins.
+    /// Advances the time to the end of the wait, so that the next run starts.
     fn awake(&mut self, at: Timestamp) -> &mut Self {
         self.now = at.plus_ms(-1000);
         self.tell(TimerInput::TimerDue { timer: TimerKind::Reactivate }).is(LoopState::Queued, LoopStep::Idle);

@@ -16,7 +16,7 @@ const HASH: usize = 64;
 /// Approves a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Approve {
-    /// Beginning of the plan's hash, as typed; `None` if it was omitted.
+    /// Start of the plan's hash, as typed; `None` if it was omitted.
     pub hash: Option<String>,
     /// Changes to the plan and answers to its questions; may be empty.
     pub changes: String,

@@ -18,7 +18,7 @@ pub(super) struct CommandArguments<'a> {
 }
 
 impl<'a> CommandArguments<'a> {
-    /// Starts parsing at the beginning of `line`. `after` is the text between the line and the next command.
+    /// Starts parsing at the start of `line`. `after` is the text between the line and the next command.
     pub fn new(line: &'a str, after: &'a str) -> Self {
         Self { rest: line.trim(), after }
     }

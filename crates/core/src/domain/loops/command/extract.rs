@@ -1,4 +1,4 @@
-//! Extraction of command lines from a comment: text at the beginning of a line in a top-level paragraph.
+//! Extraction of command lines from a comment: text at the start of a line in a top-level paragraph.
 
 use std::sync::LazyLock;
 
@@ -52,7 +52,7 @@ pub(super) fn text_before(comment: &Document) -> String {
     write_with_addresses(&comment.parts[..end])
 }
 
-/// Returns the indices of the parts at which a command begins.
+/// Returns the indices of the parts at which a command starts.
 fn line_starts(comment: &Document) -> Vec<usize> {
     let parts = &comment.parts;
     let mut starts = Vec::new();

@@ -71,7 +71,7 @@ pub enum BackendChoice {
 pub enum SessionUse {
     /// Resume the session, provided that the model is the same too.
     Resume,
-    /// Begin a new session.
+    /// Start a new session.
     Fresh,
 }
 

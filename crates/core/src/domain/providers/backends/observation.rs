@@ -35,7 +35,7 @@ pub struct BackendCall {
 pub enum BackendObservation {
     /// A call starts. Reported in the same transaction as the choice of the backend.
     CallStarted { call: BackendCall, likely_cost: Option<Money> },
-    /// The model began to answer, which shows that the provider accepts calls. If this is never reported, a backend on probation
+    /// The model started to answer, which shows that the provider accepts calls. If this is never reported, a backend on probation
     /// gets one call per minute until one succeeds.
     CallAnswered { call: BackendCall },
     /// A call succeeded. `cost` is `None` if unknown.

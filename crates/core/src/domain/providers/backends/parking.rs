@@ -13,7 +13,7 @@ const FLAPPING_MS: i64 = 2 * 3_600_000;
 /// Maximum time after a cooldown during which another backend is preferred, in milliseconds.
 pub(super) const MAX_SETTLING_MS: i64 = 30 * 60_000;
 
-/// Returns the end of a cooldown that begins now, and whether that end is certain. `reported` is the end that the provider
+/// Returns the end of a cooldown that starts now, and whether that end is certain. `reported` is the end that the provider
 /// stated; it is ignored if it is in the past or beyond [`LONGEST_MS`]. The wait grows with the number of consecutive cooldowns
 /// without a successful call. A provider that always answers "in a second" is therefore not called every second.
 pub(super) fn end(

@@ -34,7 +34,7 @@ pub(super) fn ranking<'s>(
     }
 }
 
-/// Rotates `turns` so that it begins at index `first`, and appends the backends of `all` that are not in it.
+/// Rotates `turns` so that it starts at index `first`, and appends the backends of `all` that are not in it.
 fn turned<'s>(mut turns: Vec<&'s str>, first: usize, all: Vec<&'s str>) -> Vec<&'s str> {
     let count = turns.len().max(1);
     turns.rotate_left(first % count);

@@ -115,7 +115,7 @@ config_section! {
         /// Limits above which another backend is preferred.
         pub thresholds: BackendThresholds => section;
         /// Prices by model in US dollars per million tokens, for backends that do not report cost. They take precedence
-        /// over the built-in prices. A name that ends with `*` matches all models that begin with it.
+        /// over the built-in prices. A name that ends with `*` matches all models that start with it.
         pub prices: BTreeMap<String, PriceEntry>;
     }
 }

@@ -43,7 +43,7 @@ pub struct RotationState {
 pub struct BackendState {
     /// Status, which decides whether the backend may be called.
     pub status: BackendStatus,
-    /// Number of consecutive errors, counting only calls that began since the backend became active.
+    /// Number of consecutive errors, counting only calls that started since the backend became active.
     pub consecutive_errors: u32,
     /// Number of consecutive cooldowns without a successful call. It is the exponent of the next wait whose length is unknown.
     pub backoff_step: u32,
@@ -165,7 +165,7 @@ pub struct InFlight {
     /// Likely cost.
     #[serde(default)]
     pub likely_cost: Money,
-    /// Whether the model has begun to answer.
+    /// Whether the model has started to answer.
     #[serde(default)]
     pub answered: bool,
 }

@@ -33,11 +33,11 @@ pub fn transition(
 
 /// Call that ended.
 struct EndedCall {
-    /// Whether the call began after the backend became active. The outcome of an older call adds no information.
+    /// Whether the call started after the backend became active. The outcome of an older call adds no information.
     fresh: bool,
-    /// Whether the call began before the backend was enabled again, so that it used the previous key.
+    /// Whether the call started before the backend was enabled again, so that it used the previous key.
     outdated: bool,
-    /// Whether the model had not begun to answer.
+    /// Whether the model had not started to answer.
     unanswered: bool,
 }
 
@@ -415,8 +415,8 @@ fn active(now: Timestamp, on_probation: bool) -> BackendStatus {
     BackendStatus::Active { since: Some(now), probation: on_probation.then(Probation::default) }
 }
 
-/// Whether a call that began at `begun` began after the backend became active; true if its start is unknown. A cooldown for a
-/// configured threshold says nothing about the provider; calls that began before it remain fresh.
+/// Whether a call that started at `begun` started after the backend became active; true if its start is unknown. A cooldown for a
+/// configured threshold says nothing about the provider; calls that started before it remain fresh.
 fn is_fresh(backend: &BackendState, begun: Option<Timestamp>) -> bool {
     match &backend.status {
         BackendStatus::Active { since: Some(since), .. } => begun.is_none_or(|begun| begun >= *since),

@@ -18,7 +18,7 @@ static JOINT: LazyLock<Regex> =
 
 static NUMBER: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^\d{1,12}(?:\.\d{1,12})?").expect("constant pattern"));
 
-/// Parses the duration at the beginning of `text`; returns milliseconds. `None` unless there is a number with a unit.
+/// Parses the duration at the start of `text`; returns milliseconds. `None` unless there is a number with a unit.
 pub(super) fn leading(text: &str) -> Option<i64> {
     let mut rest = text.trim_start();
     let mut sum = None;

@@ -46,7 +46,7 @@ static PART: LazyLock<Regex> = LazyLock::new(|| {
     .expect("constant pattern")
 });
 
-/// Parses the time at the beginning of `text`. `default_zone` applies to times without a zone; UTC if it is `None`. Returns
+/// Parses the time at the start of `text`. `default_zone` applies to times without a zone; UTC if it is `None`. Returns
 /// `None` for a time that passed.
 pub(super) fn leading(text: &str, now: Timestamp, default_zone: Option<&TimeZone>) -> Option<Timestamp> {
     let text = text.trim_start();
@@ -79,7 +79,7 @@ struct Parts {
     year: Option<i16>,
     /// Month and day.
     date: Option<(i8, i8)>,
-    /// Clock time; `None` for the beginning of the day.
+    /// Clock time; `None` for the start of the day.
     clock: Option<Time>,
     /// Whether the clock time has seconds.
     exact: bool,
@@ -92,7 +92,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Reads all parts at the beginning of `text`; `None` if they are not a time, or if one of them is invalid.
+    /// Reads all parts at the start of `text`; `None` if they are not a time, or if one of them is invalid.
     fn read(text: &str) -> Option<Self> {
         let (mut parts, mut rest) = (Self::default(), text);
         for _ in 0..PARTS {

@@ -1,7 +1,7 @@
 //! Limits in the error messages of a failed run.
 //!
 //! Reads the first four and the last four messages: the last 16 KiB of each, and about 400 lines in total, because programs
-//! report the cause at the end. Each line is examined from its beginning, after bullets, timestamps and names of errors. The last
+//! report the cause at the end. Each line is examined from its start, after bullets, timestamps and names of errors. The last
 //! line with a limit counts. Text in the middle of a line never counts, so that prose about limits, names of tests and source
 //! code are ignored. Once a line is known to be about a limit, its later sentences are read too, and the most specific one decides:
 //! `Failed to authenticate. API Error: 403 You've reached your 5-hour usage limit` is a quota.
@@ -18,7 +18,7 @@ const MESSAGE_BYTES: usize = 16 * 1024;
 const MESSAGES: usize = 4;
 /// Maximum number of lines that are read of all messages together.
 const LINES: usize = 400;
-/// Maximum length of text that is examined from the beginning of a match on, in bytes. It suffices for a sentence or a structured
+/// Maximum length of text that is examined from the start of a match on, in bytes. It suffices for a sentence or a structured
 /// body.
 const SENTENCE: usize = 500;
 const BODY: usize = 6_000;
@@ -170,7 +170,7 @@ pub(super) fn words(messages: &[String]) -> String {
     messages.iter().take(MESSAGES).map(|message| tail(message, SENTENCE)).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns at most the last `bytes` bytes of a text, beginning at a character boundary.
+/// Returns at most the last `bytes` bytes of a text, starting at a character boundary.
 fn tail(text: &str, bytes: usize) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(bytes))..]
 }
@@ -186,7 +186,7 @@ fn head(text: &str, bytes: usize) -> &str {
 }
 
 /// Text folded to one line: without colors and frames, with white space collapsed, and with the quotes of nested JSON unescaped.
-/// It remembers where the original lines began. A message that was wrapped over several lines can thus be read as one.
+/// It remembers where the original lines started. A message that was wrapped over several lines can thus be read as one.
 struct Folded {
     text: String,
     starts: Vec<usize>,
@@ -245,7 +245,7 @@ impl Folded {
     }
 }
 
-/// Returns the limit in the line at the beginning of `text`; the line is `length` bytes long, and its message may continue in the
+/// Returns the limit in the line at the start of `text`; the line is `length` bytes long, and its message may continue in the
 /// following lines.
 fn line(
     text: &str,
@@ -395,7 +395,7 @@ pub(super) fn stronger(one: Option<LimitKind>, other: Option<LimitKind>) -> Opti
     }
 }
 
-/// Returns the length of the bracketed body at the beginning of `text`; of a sentence if the brackets are not closed.
+/// Returns the length of the bracketed body at the start of `text`; of a sentence if the brackets are not closed.
 fn end_of_body(text: &str) -> usize {
     let mut depth = 0_usize;
     for (at, character) in text.char_indices() {

@@ -1,6 +1,6 @@
 //! Wording of providers and their programs for each kind of limit.
 //!
-//! Each sentence matches only at its beginning: of a line, of an error message after the prefixes that programs add, or of a later
+//! Each sentence matches only at its start: of a line, of an error message after the prefixes that programs add, or of a later
 //! sentence of a message. [`SENTENCES`] states for each one what else has to show that it is about a model.
 
 use std::sync::LazyLock;
@@ -247,17 +247,17 @@ static ALONE: LazyLock<Set> = LazyLock::new(|| Set::new(Nothing));
 static OF_PROVIDER: LazyLock<Set> = LazyLock::new(|| Set::new(Provider));
 static TIMED: LazyLock<Set> = LazyLock::new(|| Set::new(Time));
 
-/// Returns the limit at the beginning of `text`, by sentences that need nothing else.
+/// Returns the limit at the start of `text`, by sentences that need nothing else.
 pub(super) fn specific(text: &str) -> Option<LimitKind> {
     ALONE.kind(text)
 }
 
-/// Returns the limit at the beginning of `text`, by sentences that need a provider's prefix or a status.
+/// Returns the limit at the start of `text`, by sentences that need a provider's prefix or a status.
 pub(super) fn general(text: &str) -> Option<LimitKind> {
     OF_PROVIDER.kind(text)
 }
 
-/// Returns the limit at the beginning of `text`, by sentences that a time has to follow.
+/// Returns the limit at the start of `text`, by sentences that a time has to follow.
 pub(super) fn timed(text: &str) -> Option<LimitKind> {
     TIMED.kind(text)
 }

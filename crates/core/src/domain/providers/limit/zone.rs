@@ -78,17 +78,17 @@ const REGIONS: [(&str, &str); 6] = [
     ("China", "Asia/Shanghai"),
 ];
 
-/// Time zone at the beginning of a text.
+/// Time zone at the start of a text.
 pub(super) enum Named {
-    /// The text begins with no zone.
+    /// The text starts with no zone.
     None,
-    /// The text begins with an unknown zone, or with an unknown name in brackets.
+    /// The text starts with an unknown zone, or with an unknown name in brackets.
     Unknown,
-    /// The text begins with a known zone.
+    /// The text starts with a known zone.
     Known(TimeZone),
 }
 
-/// Returns the zone at the beginning of `text`, with or without brackets, and its length in bytes.
+/// Returns the zone at the start of `text`, with or without brackets, and its length in bytes.
 pub(super) fn leading(text: &str) -> (Named, usize) {
     if let Some(found) = OFFSET.captures(text) {
         let digits = |group| found.get(group).map_or(Some(0), |part| part.as_str().parse::<i32>().ok());

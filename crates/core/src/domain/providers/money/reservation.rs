@@ -51,7 +51,7 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Creates the reservation for a run that begins.
+    /// Creates the reservation for a run that starts.
     pub fn new(amount: Money, at: Timestamp) -> Self {
         Self { at, amount: Money(amount.0.max(0)), shown: None }
     }

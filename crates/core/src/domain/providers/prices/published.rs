@@ -105,7 +105,7 @@ const ALIASES: &[(&str, &str)] = &[
     ("haiku", "claude-haiku-5-5"),
 ];
 
-/// Models that charge more for long prompts. A row has the beginning of the name, another part of the name, the number of tokens
+/// Models that charge more for long prompts. A row has the start of the name, another part of the name, the number of tokens
 /// above which a prompt is long, and the factors for the prices of input and output in percent.
 const LONG_PROMPTS: &[(&str, &str, u64, [i64; 2])] = &[
     ("claude-haiku-5-5", "", 100_000, [500, 500]),

@@ -15,7 +15,7 @@ use super::detection::{Detection, DetectionSeverity};
 pub enum InterventionLevel {
     /// The finding is only recorded.
     Log,
-    /// The next prompt begins with a warning.
+    /// The next prompt starts with a warning.
     Warn,
     /// The next prompt demands another approach, and the agent starts a new session.
     Redirect,

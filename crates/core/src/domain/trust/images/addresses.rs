@@ -9,7 +9,7 @@ use uuid::Uuid;
 const UUID_LENGTH: usize = 36;
 /// Hosts of attachments on github.com. A leading dot matches all subdomains.
 const GITHUB_COM_HOSTS: [&str; 1] = [".githubusercontent.com"];
-/// Beginning and end of the names of storage hosts for attachments on github.com.
+/// Start and end of the names of storage hosts for attachments on github.com.
 const GITHUB_COM_STORAGE: (&str, &str) = ("github-production-user-asset-", ".s3.amazonaws.com");
 
 /// Rules for the addresses of attachments on one forge.

@@ -11,7 +11,7 @@ use crate::domain::model::characters;
 use crate::domain::model::document::DrawnKind;
 use crate::domain::trust::sanitize::{longest_run, visible};
 
-/// Markers of list items and quotes at the beginning of a line, possibly nested.
+/// Markers of list items and quotes at the start of a line, possibly nested.
 static CONTAINER: LazyLock<Regex> = LazyLock::new(|| constant(r"^[ \t]*(?:(?:>|[-+*][ \t]|\d{1,9}[.)][ \t])[ \t]*)*"));
 /// Marker of a heading.
 static HEADING: LazyLock<Regex> = LazyLock::new(|| constant(r"^#{1,6}(?:[ \t]+|$)"));
@@ -26,7 +26,7 @@ static ACTIVE: LazyLock<Regex> = LazyLock::new(|| {
         r"|[\w.+/@\#:~!-]*(?:@[*~]*[\w-]|\#[*~_]*\d|GH-[*~_]*\d|![*~_]*[0-9])[\w.+/@\#:~!-]*"
     ))
 });
-/// Command to a bot, at the beginning of a line.
+/// Command to a bot, at the start of a line.
 static COMMAND: LazyLock<Regex> = LazyLock::new(|| constant(r"^[/!][A-Za-z][\w./:@#~!+-]*"));
 
 fn constant(pattern: &str) -> Regex {
@@ -51,7 +51,7 @@ enum Piece {
     Code(String),
 }
 
-/// Converts foreign text to Markdown for the service's comments, to be inserted at the beginning of a line. Mentions, references,
+/// Converts foreign text to Markdown for the service's comments, to be inserted at the start of a line. Mentions, references,
 /// URLs and other bots' commands become code, images become their descriptions, headings become plain lines, and HTML becomes
 /// visible text. Hidden characters and the service's own markers are removed, and fences are closed.
 pub fn for_people(text: &str) -> String {
@@ -87,7 +87,7 @@ fn converted(text: &str) -> String {
     out.join("\n").trim_end().to_owned()
 }
 
-/// Whether a line begins with a command to a bot. A path is not a command.
+/// Whether a line starts with a command to a bot. A path is not a command.
 fn begins_foreign_command(line: &str) -> bool {
     COMMAND.find(line).is_some_and(|found| !found.as_str()[1..].contains('/'))
 }
@@ -147,7 +147,7 @@ fn harmless_line(line: &str) -> String {
     out
 }
 
-/// Whether a line may begin a link definition whose closing bracket is in code or in a later line. Forges parse the name of a
+/// Whether a line may start a link definition whose closing bracket is in code or in a later line. Forges parse the name of a
 /// definition before code.
 fn may_define_link(line: &str) -> bool {
     let closed = |line| pieces(line).iter().any(|piece| matches!(piece, Piece::Text(text) if text.contains(']')));
@@ -226,7 +226,7 @@ fn without_heading(text: &str) -> (String, String) {
     if rest.len() + container.len() == text.len() {
         return (container.to_owned(), rest.to_owned());
     }
-    // A heading's text may begin as a container, and that as a heading again.
+    // A heading's text may start as a container, and that as a heading again.
     let (inner, rest) = without_heading(rest);
     (format!("{container}{inner}"), rest)
 }
@@ -289,7 +289,7 @@ fn push_code(out: &mut String, text: &str) {
     out.push('`');
 }
 
-/// Appends text to `out`, with characters escaped that begin a tag or a character reference.
+/// Appends text to `out`, with characters escaped that start a tag or a character reference.
 fn push_escaped(out: &mut String, text: &str) {
     let mut characters = text.chars().peekable();
     while let Some(c) = characters.next() {
@@ -358,7 +358,7 @@ pub fn fence(text: &str, language: &str) -> String {
 }
 
 /// Returns the last lines of a text, at most `max_lines` lines and `max_bytes` bytes, after a line that states the number of
-/// omitted lines. A text within both limits is unchanged. A single line that is too long loses its beginning.
+/// omitted lines. A text within both limits is unchanged. A single line that is too long loses its start.
 pub fn truncate_lines(text: &str, max_lines: usize, max_bytes: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let mut first = lines.len();

@@ -54,7 +54,7 @@ fn tokens_are_masked_by_pattern() {
     assert_eq!(masker.mask("clone https://me:hunter22@host/x"), "clone https***host/x");
 }
 
-/// A search that reads on from each beginning to the end of the text takes quadratic time.
+/// A search that reads on from each start to the end of the text takes quadratic time.
 #[test]
 fn token_prefix_ends_at_the_next_token() {
     let masker = Masker::default();

@@ -12,7 +12,7 @@ const MIN_LINE: usize = 16;
 /// Length of the parts of a long value, in bytes. In a value of one line, any 23 consecutive bytes contain a part; in a value of
 /// several lines, any 31 consecutive bytes of a line do.
 const WINDOW: usize = 16;
-/// Distance between the beginnings of two parts, in bytes.
+/// Distance between the starts of two parts, in bytes.
 const STEP: usize = 8;
 /// Minimum length of a value whose parts are searched, in bytes.
 const MIN_LONG: usize = 24;

@@ -7,8 +7,8 @@ use regex::bytes::{Regex, RegexBuilder};
 
 /// Patterns of tokens that are recognizable by themselves.
 ///
-/// A search is linear only if the beginning of a token cannot match far beyond the next one: everything before the last
-/// required part has a maximum length, or cannot contain another beginning.
+/// A search is linear only if the start of a token cannot match far beyond the next one: everything before the last
+/// required part has a maximum length, or cannot contain another start.
 const TOKENS: &[&str] = &[
     // GitHub; the newer installation tokens are several hundred characters with dots.
     r"gh[pousr]_[A-Za-z0-9._-]{36,}",
@@ -46,7 +46,7 @@ const TOKENS: &[&str] = &[
     r"AGE-SECRET-KEY-1[A-Z0-9]{58}",
     // Signed tokens.
     r"eyJ[A-Za-z0-9_-]{10,300}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}",
-    // Private keys, whole or from their beginning on; also inside JSON strings. No key contains `--`.
+    // Private keys, whole or from their start on; also inside JSON strings. No key contains `--`.
     r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?:-?[A-Za-z0-9+/=\s:,.]|\\[nrt])*-----END [A-Z0-9 ]*PRIVATE KEY-----",
     r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?:[A-Za-z0-9+/=\s]|\\[nr])*",
 ];

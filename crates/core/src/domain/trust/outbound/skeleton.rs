@@ -67,7 +67,7 @@ pub(super) fn unescaped(bytes: &[u8]) -> Option<Skeleton> {
     any.then_some(view)
 }
 
-/// Decodes the escape at the beginning of `bytes`; returns its byte and its length. `None` if there is no escape.
+/// Decodes the escape at the start of `bytes`; returns its byte and its length. `None` if there is no escape.
 fn escape(bytes: &[u8]) -> Option<(u8, usize)> {
     let number = |from: usize| {
         let digits = std::str::from_utf8(bytes.get(from..from + 2)?).ok()?;
@@ -99,12 +99,12 @@ pub(super) fn narrow(bytes: &[u8]) -> Skeleton {
     view
 }
 
-/// Returns the length of an escaped line end or tab at the beginning of `bytes`; 0 if there is none.
+/// Returns the length of an escaped line end or tab at the start of `bytes`; 0 if there is none.
 fn line_end_mark(bytes: &[u8]) -> usize {
     if matches!(bytes, [b'\\', b'n' | b'r' | b't', ..]) { 2 } else { 0 }
 }
 
-/// Returns the length of the prefix of a hexadecimal escape, or of an escape without letters, at the beginning of `bytes`; 0 if
+/// Returns the length of the prefix of a hexadecimal escape, or of an escape without letters, at the start of `bytes`; 0 if
 /// there is none.
 fn escape_mark(bytes: &[u8]) -> usize {
     let hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
@@ -155,12 +155,12 @@ pub(super) fn hex_digits(bytes: &[u8]) -> Skeleton {
     kept(bytes, u8::is_ascii_hexdigit)
 }
 
-/// Decodes base64 at each of the four offsets at which it can begin.
+/// Decodes base64 at each of the four offsets at which it can start.
 pub(super) fn from_base64(characters: &[u8]) -> impl Iterator<Item = Decoded> + '_ {
     (0..4).filter_map(|offset| decoded(&BASE64_NOPAD, characters, offset, (4, 3)))
 }
 
-/// Decodes hexadecimal digits at both offsets at which they can begin.
+/// Decodes hexadecimal digits at both offsets at which they can start.
 pub(super) fn from_hex(digits: &[u8]) -> impl Iterator<Item = Decoded> + '_ {
     (0..2).filter_map(|offset| decoded(&HEXLOWER, digits, offset, (2, 1)))
 }

@@ -90,7 +90,7 @@ impl Scan {
         self.threads.len()
     }
 
-    /// Excludes the bytes read so far from all threads, so that no later secret begins in them.
+    /// Excludes the bytes read so far from all threads, so that no later secret starts in them.
     fn cut(&mut self) {
         for thread in &mut self.threads {
             thread.start = thread.start.max(self.position);
@@ -120,7 +120,7 @@ impl Step<'_> {
         }
     }
 
-    /// Reads a byte where a symbol is expected: the symbol, the beginning of an escape sequence, or a separator.
+    /// Reads a byte where a symbol is expected: the symbol, the start of an escape sequence, or a separator.
     fn symbol(&mut self, thread: Thread, byte: u8) {
         self.decoded(thread, u32::from(byte));
         match byte {
@@ -168,7 +168,7 @@ impl Step<'_> {
     fn matched(&mut self, thread: Thread) {
         let matched = thread.matched + 1;
         if usize::from(matched) == self.forms.forms[usize::from(thread.form)].symbols.len() {
-            // Of forms that end here the shortest match counts: the others begin with unrelated bytes before it.
+            // Of forms that end here the shortest match counts: the others start with unrelated bytes before it.
             *self.found = Some(self.found.map_or(thread.start, |start| start.max(thread.start)));
         } else {
             self.next.push(Thread { matched, place: ScanPosition::Symbol, skipped: 0, ..thread });
@@ -186,7 +186,7 @@ impl Step<'_> {
     }
 }
 
-/// Finds secrets in a stream. Positions are counted from the beginning of the stream.
+/// Finds secrets in a stream. Positions are counted from the start of the stream.
 #[derive(Debug)]
 pub struct StreamTracker {
     forms: Arc<SecretForms>,
@@ -223,7 +223,7 @@ impl StreamTracker {
     }
 }
 
-/// Replaces secrets in a stream by a mark. Holds back only bytes that may be the beginning of a secret.
+/// Replaces secrets in a stream by a mark. Holds back only bytes that may be the start of a secret.
 #[derive(Debug)]
 pub struct StreamRedactor {
     forms: Arc<SecretForms>,
@@ -244,7 +244,7 @@ impl StreamRedactor {
         Self { forms, mark, least: 0, scan: Scan::default(), held: Vec::new(), is_marked: false, replaced: 0 }
     }
 
-    /// Sets the minimum number of matched symbols from which bytes are held back. Shorter beginnings are passed on at once.
+    /// Sets the minimum number of matched symbols from which bytes are held back. Shorter starts are passed on at once.
     pub fn holding(self, least: u16) -> Self {
         Self { least, ..self }
     }
@@ -266,7 +266,7 @@ impl StreamRedactor {
                 self.scan.cut();
             }
         }
-        // The begin of a secret may have been passed on before the rest of it was recognized.
+        // The start of a secret may have been passed on before the rest of it was recognized.
         let needed = self.scan.position - self.scan.held_from(self.least);
         let released = self.held.len().saturating_sub(needed);
         self.release(released, &mut clean);

@@ -104,7 +104,7 @@ const LOOKUPS: [&str; 36] = [
     "return",
     "Some",
 ];
-// Begins a function whose body may stand on the same line.
+// Starts a function whose body may stand on the same line.
 pattern!(
     ASSIGNED,
     r"^\s*(?:export\s+)?(?:(?:const|let|var)\s+|(?:module\.)?exports\.|[\w.]*\.)?(\w+)\s*=\s*(?:async\s*)?(?:function\b[^{]*\{|(?:\([^()]*\)|\w+)\s*(?::[^=]+)?=>|lambda\b[^:]*:)"

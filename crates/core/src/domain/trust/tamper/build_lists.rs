@@ -33,7 +33,7 @@ pub fn with_new_sources<'a>(
         SOURCE.is_match(word) && stems.contains(name.split('.').next().unwrap_or(name))
     };
     let (old, new) = (base.replace("\\\n", " "), branch.replace("\\\n", " "));
-    // Longer lines of the branch by their other words, and whether they begin with a tab.
+    // Longer lines of the branch by their other words, and whether they start with a tab.
     let mut longer: HashMap<(String, bool), VecDeque<&str>> = HashMap::new();
     for line in new.lines().filter(|line| !is_runner(line)) {
         let rest: Vec<&str> = line.split_whitespace().filter(|word| !is_new(word)).collect();

@@ -45,7 +45,7 @@ impl CodeTokens {
     }
 }
 
-/// Returns the offset at which a literal begins, including its sign and a leading decimal point (`-.5`). A minus or a point
+/// Returns the offset at which a literal starts, including its sign and a leading decimal point (`-.5`). A minus or a point
 /// belongs to the number after it, unless it directly follows an operand.
 fn with_sign(text: &str, start: usize) -> usize {
     if !text[start..].starts_with(|c: char| c.is_ascii_digit()) {

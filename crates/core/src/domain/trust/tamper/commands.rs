@@ -59,7 +59,7 @@ pub(super) fn scan(file: &FileDiff, diff: &DiffSummary, findings: &mut Findings)
         let following =
             lines[at..].iter().filter(|line| line.change != LineChange::Removed).map(|line| line.text.as_str());
         let hides = SWALLOWED.is_match(&line.text) && !diff.had(&line.text) && !is_comment(&line.text);
-        // An assignment may begin a counter.
+        // An assignment may start a counter.
         if hides && !line.text.trim().ends_with("=0") && !prepares(&line.text) && !reads_status(following) {
             let evidence = format!("hides a failure: {}", line.text.trim());
             findings.add(file.path(), Some(line.number), TamperKind::CheckConfigEdited, &evidence);

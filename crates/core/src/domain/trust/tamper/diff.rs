@@ -98,7 +98,7 @@ impl DiffReader {
             let (old, new) = header_paths(names);
             self.file = Some(FileDiff { old, new, hunks: Vec::new() });
         } else if let Some(name) = line.strip_prefix("--- ") {
-            // Without a `diff --git` line, this is where a file begins.
+            // Without a `diff --git` line, this is where a file starts.
             if self.file.as_ref().is_none_or(|file| !file.hunks.is_empty()) {
                 self.end_file();
                 self.file = Some(FileDiff::default());

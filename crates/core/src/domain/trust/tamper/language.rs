@@ -97,17 +97,17 @@ impl Language {
         &SYNTAXES[self as usize]
     }
 
-    /// Whether a function or class begins in a line, so that the test before it has ended.
+    /// Whether a function or class starts in a line, so that the test before it has ended.
     pub fn begins_function(self, line: &str) -> bool {
         matches(self.syntax().function.as_ref(), line) && !(self == Self::Jvm && line.contains(';'))
     }
 
-    /// Returns the name of the function that begins in a line.
+    /// Returns the name of the function that starts in a line.
     pub fn function_name(self, line: &str) -> Option<String> {
         first_group(self.syntax().function.as_ref(), line)
     }
 
-    /// Returns the name of the function that begins in a line; `None` for a class or suite.
+    /// Returns the name of the function that starts in a line; `None` for a class or suite.
     pub fn helper_name(self, line: &str) -> Option<String> {
         pattern!(
             SUITE,
@@ -150,7 +150,7 @@ impl Language {
         matches(self.syntax().hard_exit.as_ref(), line)
     }
 
-    /// Whether a line begins code that runs automatically, at the end of the process or before a test.
+    /// Whether a line starts code that runs automatically, at the end of the process or before a test.
     pub fn begins_hook(self, line: &str) -> bool {
         matches(self.syntax().exit_hook.as_ref(), line)
     }

@@ -122,7 +122,7 @@ struct ProgramFile<'a> {
 /// Code around a line, as far as its hunk shows.
 #[derive(Clone, Copy)]
 struct EnclosingCode {
-    /// Index of the line that begins the enclosing function.
+    /// Index of the line that starts the enclosing function.
     function: Option<usize>,
     /// Smallest indentation of a preceding line that mentions `__main__`.
     main: Option<usize>,
@@ -267,7 +267,7 @@ impl<'a> ProgramFile<'a> {
         lines.filter(|line| line.change != LineChange::Removed && !line.text.trim().is_empty())
     }
 
-    /// Returns the text of the line that begins the enclosing function.
+    /// Returns the text of the line that starts the enclosing function.
     fn function(&self, at: usize) -> &'a str {
         let heading = || self.code.heading(&self.code.lines[at]);
         self.around(at).function.map_or_else(heading, |outer| self.code.lines[outer].text)
@@ -283,7 +283,7 @@ impl<'a> ProgramFile<'a> {
         let function = self.function(at);
         let named = language.function_name(function).is_some_and(|name| self.registered.contains(name.as_str()));
         let around = self.before(at).take(REACH);
-        // What begins it stands further left, or is an attribute of the function around it.
+        // Its first line has less indentation, or is an attribute of the function around it.
         let mut hooks = around.filter(|other| language.begins_hook(other.text));
         let hook = hooks.any(|other| {
             let ends = self.before(at).take_while(|line| !std::ptr::eq(*line, other));

@@ -41,7 +41,7 @@ pub(super) struct ProgramCode<'a> {
 
 impl<'a> ProgramCode<'a> {
     /// Reads the hunks of a file; `None` if its language is unknown. `text` is the file after the change, if it is known: a hunk does
-    /// not show whether it begins inside a multi-line string.
+    /// not show whether it starts inside a multi-line string.
     pub fn of(file: &'a FileDiff, text: Option<&[u8]>) -> Option<Self> {
         pattern!(TEST_MODULE, r"^\s*(?:(?:pub(?:\([^)]*\))?\s+)?mod\s+(?:test|spec)\w*|#\[cfg\(test\)\])");
         let language = Language::of(file.path())?;
@@ -91,12 +91,12 @@ fn fits(lines: &[&str], hunk: &Hunk) -> bool {
     kept.all(|line| lines.get((line.number as usize).wrapping_sub(1)).is_some_and(|text| *text == line.text))
 }
 
-/// Whether a line has a sign that begins or ends a multi-line string.
+/// Whether a line has a sign that starts or ends a multi-line string.
 fn has_text_sign(line: &str) -> bool {
     TEXT_SIGNS.iter().any(|(open, close)| line.contains(open) || line.contains(close))
 }
 
-/// Signs that begin and end multi-line strings.
+/// Signs that start and end multi-line strings.
 const TEXT_SIGNS: [(&str, &str); 5] =
     [("\"\"\"", "\"\"\""), ("'''", "'''"), ("r#\"", "\"#"), ("R\"(", ")\""), ("`", "`")];
 

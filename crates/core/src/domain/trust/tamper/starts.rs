@@ -50,7 +50,7 @@ const PRECEDENCE_OF_NEW: [&[&str]; 5] = [
 /// Manifests, which honest work changes with the program; certain lines of them are findings.
 const MANIFESTS: [&str; 4] = ["package.json", "pyproject.toml", "setup.cfg", "composer.json"];
 
-/// Modules of Python's standard library, except those that begin with `_`.
+/// Modules of Python's standard library, except those that start with `_`.
 const PYTHON_MODULES: &str = "abc aifc antigravity argparse array ast asynchat asyncio asyncore atexit audioop base64 bdb \
     binascii bisect builtins bz2 cProfile calendar cgi cgitb chunk cmath cmd code codecs codeop collections colorsys compileall \
     concurrent configparser contextlib contextvars copy copyreg crypt csv ctypes curses dataclasses datetime dbm decimal difflib \
@@ -140,7 +140,7 @@ impl<'a> CheckStart<'a> {
         self.commands.iter().any(|command| ASSIGNED.captures_iter(command).any(|found| &found[1] == path))
     }
 
-    /// Whether a file begins a new Python module or package at the root of the tree whose name satisfies `named`. `python -m`
+    /// Whether a file starts a new Python module or package at the root of the tree whose name satisfies `named`. `python -m`
     /// finds it before an installed one.
     fn is_first_of(&self, path: &str, named: impl Fn(&str) -> bool) -> bool {
         let Some((name, _)) = path.split_once(['/', '.']).filter(|(name, _)| named(name)) else { return false };

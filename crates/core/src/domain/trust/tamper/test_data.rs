@@ -316,7 +316,7 @@ mod tests {
 
     const BASE: [&str; 5] = ["docs/report.txt", "data/sales.csv", "report.py", "roman/__init__.py", "check_all.rb"];
 
-    /// Use of changed data that the texts of files name; `#` begins the test at the end of a program.
+    /// Use of changed data that the texts of files name; `#` starts the test at the end of a program.
     fn used(path: &str, commands: &[&str], links: &[(&str, &str)], files: &[(&str, &str)]) -> Option<DataUse> {
         let start = CheckStart::new(commands.iter().copied(), BASE);
         let links: Vec<(String, String)> =

@@ -40,7 +40,7 @@ pattern!(
 /// Questions of a program file about the tests.
 pub(super) struct TestQuestions<'a> {
     code: &'a ProgramCode<'a>,
-    /// Number of lines that begin a function of each name.
+    /// Number of lines that start a function of each name.
     names: OnceCell<HashMap<String, usize>>,
     /// Whether something is left out of tests.
     has_other_version: OnceCell<bool>,

@@ -8,7 +8,7 @@ use crate::domain::model::task::FileStat;
 
 mod cases;
 
-/// Returns a diff of one file with one hunk. Each line of `body` begins with its mark.
+/// Returns a diff of one file with one hunk. Each line of `body` starts with its mark.
 fn edit(path: &str, body: &str) -> String {
     headed(path, "", body)
 }

@@ -64,7 +64,7 @@ impl PgConnection {
         Ok(())
     }
 
-    /// Begins a transaction; connects first if the connection was lost. `{write}` in `sql` becomes the numbers of the write lock.
+    /// Starts a transaction; connects first if the connection was lost. `{write}` in `sql` becomes the numbers of the write lock.
     pub(super) fn begin(&self, sql: &str) -> StoreResult<Vec<SimpleQueryMessage>> {
         let begin = || {
             let sql = sql.replace("{write}", &format!("{WRITE_LOCK}, {}", self.schema.get().0));

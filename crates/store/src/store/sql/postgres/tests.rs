@@ -74,7 +74,7 @@ fn events_after(c: &Connection, row: i64) -> StoreResult<Vec<(i64, String)>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Two hosts write. The first begins earlier and commits later; meanwhile the second cannot take an id, so a reader never
+/// Two hosts write. The first starts earlier and commits later; meanwhile the second cannot take an id, so a reader never
 /// passes an event that is still to come.
 #[tokio::test]
 async fn transaction_that_commits_late_never_has_the_smaller_id() {

@@ -9,7 +9,7 @@ use super::*;
 const LOOPS: usize = 50;
 /// Iterations that each loop needs.
 const ITERATIONS: u32 = 30;
-/// Time from the start of a call until the backend refuses it or begins to answer, in milliseconds.
+/// Time from the start of a call until the backend refuses it or starts to answer, in milliseconds.
 const REFUSES_MS: i64 = 3_000;
 const ANSWERS_MS: i64 = 8_000;
 
@@ -86,7 +86,7 @@ struct StormFigures {
     calls: u32,
     /// Number of calls that were refused or failed.
     wasted: u32,
-    /// Number of calls that began while the state had the backend in a cooldown.
+    /// Number of calls that started while the state had the backend in a cooldown.
     into_parks: u32,
     parks: u32,
     /// Total minutes between a request for a call and the start of the call that was served.
@@ -270,7 +270,7 @@ impl Storm {
         };
         let parked = changes.iter().filter(|change| matches!(change, BackendChange::Parked { .. })).count();
         self.figures.parks += u32::try_from(parked).unwrap();
-        // The next iteration, or the same one on another backend, begins at once.
+        // The next iteration, or the same one on another backend, starts at once.
         self.queue.push(Reverse((now.plus_ms(200), who, StormEvent::Ask)));
     }
 }

@@ -53,7 +53,7 @@ impl ScheduleState {
     /// Returns the changes since the last evaluation, and makes this evaluation the last one.
     pub(super) fn advance(&mut self, facts: &RuleFacts, now: Timestamp) -> ElapsedSinceLook {
         let moment = self.advance_time(now);
-        // A loop that was not looked at before, or began anew, comes from the iteration before this one.
+        // A loop that was not looked at before, or started anew, comes from the iteration before this one.
         let last = self.iteration.filter(|last| *last <= facts.iteration);
         let iteration = last.unwrap_or(facts.iteration.saturating_sub(1));
         let another = self.iteration != Some(facts.iteration);

@@ -46,7 +46,7 @@ pub fn comments(template: &str) -> Vec<String> {
     found
 }
 
-/// Removes up to `number` spaces from the beginning of a line.
+/// Removes up to `number` spaces from the start of a line.
 fn without_spaces(line: &str, number: usize) -> &str {
     &line[line.bytes().take(number).take_while(|byte| *byte == b' ').count()..]
 }

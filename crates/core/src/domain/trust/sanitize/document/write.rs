@@ -75,7 +75,7 @@ struct DocumentWriter {
     gap_quotes: usize,
     /// Prefixes of each line: markers of quotes and indentation of items.
     prefixes: Vec<String>,
-    /// Markers of items that just began, each with the index of its prefix.
+    /// Markers of items that just started, each with the index of its prefix.
     markers: Vec<(usize, String)>,
     lists: Vec<OpenList>,
     /// Nesting of tables. Inner tables are written as text.
@@ -271,7 +271,7 @@ impl DocumentWriter {
         }
     }
 
-    /// Begins a new line, even if the last line is empty.
+    /// Starts a new line, even if the last line is empty.
     fn new_line(&mut self) {
         self.gap = Gap::None;
         self.out.push('\n');
@@ -289,7 +289,7 @@ impl DocumentWriter {
         }
     }
 
-    /// Appends running text without spaces at the beginning of a line.
+    /// Appends running text without spaces at the start of a line.
     fn words(&mut self, text: &str) {
         let begins =
             self.gap != Gap::None || !self.markers.is_empty() || self.out.is_empty() || self.out.ends_with([' ', '\n']);

@@ -6,7 +6,7 @@ pub(super) struct Tokens {
     pub extensions: &'static [&'static str],
     /// Prefixes of lines that are only a comment.
     pub comments: &'static [&'static str],
-    /// Beginning of a function or class. Its name is the first capture group that matches.
+    /// Start of a function or class. Its name is the first capture group that matches.
     pub function: &'static str,
     /// Ends the process with success.
     pub exit: &'static str,
@@ -18,7 +18,7 @@ pub(super) struct Tokens {
     pub assertion_api: &'static str,
     /// Ends the process immediately, so that the runner executes no handler and prints no report.
     pub hard_exit: &'static str,
-    /// Beginning of code that runs automatically, at the end of the process or before a test.
+    /// Start of code that runs automatically, at the end of the process or before a test.
     pub exit_hook: &'static str,
     /// Names of files in which runners look for tests. Compared in lower case, except for the JVM and PHP.
     pub collected: &'static str,

@@ -1,8 +1,8 @@
 //! Cases of program code that neutralizes tests, and of weakened configuration: reads `tests/fixtures/tampering/cases.txt` and
 //! converts the cases to diffs.
 //!
-//! A case begins with `=== title`. A line `file: PATH`, `new file: PATH`, `deleted file: PATH` or `renamed file: OLD => NEW` begins
-//! a file, and `@@ heading` begins another hunk of it. All other lines belong to a hunk and begin with a space, `+` or `-`.
+//! A case starts with `=== title`. A line `file: PATH`, `new file: PATH`, `deleted file: PATH` or `renamed file: OLD => NEW` starts
+//! a file, and `@@ heading` starts another hunk of it. All other lines belong to a hunk and start with a space, `+` or `-`.
 
 /// Change that must block.
 pub struct TamperCase {
