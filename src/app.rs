@@ -71,7 +71,7 @@ const RETRY_FIRST_POLLS: u32 = 4;
 pub struct Options {
     /// Role of this process.
     pub role: Role,
-    /// Whether the process ends after one work effect and what continues its iteration. Only for the role `Runner`.
+    /// Whether the process ends after one work effect and the rest of its iteration. Only for the role `Runner`.
     pub once: bool,
     /// Source of the current time.
     pub clock: Clock,

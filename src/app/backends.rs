@@ -281,8 +281,8 @@ fn named(secrets: &[(String, SecretString)]) -> Masker {
     Masker::named(secrets.iter().map(|(name, value)| (name.as_str(), value.expose_secret())))
 }
 
-/// Creates the filter that every outgoing text passes. It knows the configuration's secrets, the secrets among the
-/// backends' variables, and the installation's `keys`.
+/// Creates the filter that every outgoing text passes. It contains the configuration's secrets, the secrets among the backends'
+/// variables, and the installation's `keys`.
 pub(super) fn outbound(config: &Config, configured: &Masker, keys: [(&str, &String); 2]) -> OutboundFilter {
     let mut secrets = Vec::new();
     for (backend, settings) in &config.backends {

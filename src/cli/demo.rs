@@ -112,8 +112,8 @@ async fn demo(args: &DemoArgs, json: bool, env: &Env) -> anyhow::Result<ExitCode
     outcome.map(|()| ExitCode::SUCCESS)
 }
 
-/// Waits until the demo is to end: by a signal, of which a closed terminal is one, or because its output has no reader any more. The
-/// latter is asked for as well since a program that was started without hang-ups (`nohup`, some runners of jobs) gets no signal.
+/// Waits until the demo should end: after a signal (also of a closed terminal), or after the reader of its output closed the
+/// pipe. Polls for the reader as well, because a program that ignores hang-ups (`nohup`, some job runners) gets no signal.
 async fn stopped(signals: &mut Signals, hangup: &mut Signal) {
     let unread = async {
         while is_read(std::io::stdout()) {

@@ -22,7 +22,7 @@ use crate::config::webhook_secrets::{ExistingSecret, SECRET_BYTES, random_secret
 use crate::config::{Config, Env, ForgeConfig, ForgeKind, operator_file};
 use crate::setup::{self, OperatorFileLocation};
 
-/// Arguments of `init`. Missing ones are asked for; with `--yes` they get their defaults.
+/// Arguments of `init`. Prompts for missing arguments; with `--yes`, uses their defaults.
 #[derive(Debug, Clone, Args)]
 pub struct InitArgs {
     /// Kind of forge

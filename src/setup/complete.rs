@@ -281,7 +281,7 @@ async fn find(adapter: &dyn Forge, names: &[String]) -> Result<Vec<Repository>, 
     names.iter().map(one).collect()
 }
 
-/// Reason why the webhook of an empty repository cannot be tested, with what to do.
+/// Reason why the webhook of an empty repository cannot be tested, with a remedy.
 const NO_COMMIT: &str =
     "the repository has no commit that a delivery could be about; push a first one, then run this again";
 

@@ -228,8 +228,8 @@ impl AppRequest {
     /// Exchanges GitHub's code for the App, and writes its files and the configuration.
     ///
     /// # Errors
-    /// GitHub refuses the code or does not respond, or a file cannot be written; in the latter case GitHub's response
-    /// is stored.
+    /// GitHub refuses the code or does not respond, or a file cannot be written; if a file cannot be written, the response is
+    /// stored.
     pub async fn finish(self, place: &OperatorFileLocation, code: &str) -> Result<CreatedForge, SetupFailure> {
         let transport = manifest::transport().map_err(|error| SetupFailure::Failed(error.detail))?;
         let answer = manifest::convert(&transport, &self.api().map_err(SetupFailure::Failed)?, code).await?;

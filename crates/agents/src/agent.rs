@@ -235,7 +235,7 @@ pub struct AgentOutcome {
     pub session: Option<String>,
     /// Whether a later run can resume the session: the run succeeded and the session's files were copied.
     pub session_kept: bool,
-    /// Whether the run did nothing because the backend does not know the session to resume.
+    /// Whether the run did no work because the backend does not have the session to resume.
     pub session_unknown: bool,
     /// Input and output tokens of the last turn, which is the part of the context window that the session fills.
     pub context_tokens: Option<u64>,

@@ -82,7 +82,7 @@ pub enum ConfigScope {
     Store,
 }
 
-/// Backend that is asked first for answers, and its model.
+/// Backend that answers questions first, and its model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AssistantChoice {
     /// Name of a backend.
@@ -132,7 +132,7 @@ pub struct Config {
     pub backends: BTreeMap<String, BackendConfig>,
     /// Level of prompt adaptation.
     pub intelligence: Intelligence,
-    /// Assistant that is asked first; `None` if neither the file nor its models name one.
+    /// Assistant that answers questions first; `None` if the file and its models name none.
     pub assistant: Option<AssistantChoice>,
     /// Settings of the context block in prompts, and of the models that write it and the summaries.
     pub context: ContextSettings,

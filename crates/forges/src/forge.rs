@@ -144,7 +144,7 @@ pub struct LabelSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reaction {
-    /// 👀 The command was seen.
+    /// 👀 The service has read the command.
     Eyes,
     /// 🚀 The command was executed.
     Rocket,
@@ -191,7 +191,7 @@ pub struct PullReview {
     pub verdict: ReviewVerdict,
     /// Text of the review.
     pub body: String,
-    /// HTML that the forge rendered from the text; `None` if it has to be asked for.
+    /// HTML that the forge rendered from the text; `None` if the response lacks it, so that another request must fetch it.
     pub html: Option<String>,
     /// Author; `None` for a deleted account.
     pub author: Option<User>,
@@ -419,7 +419,8 @@ pub trait Forge: Capabilities + Send + Sync {
     async fn add_labels(&self, repo: &RepoRef, number: Number, labels: &[String]) -> ForgeResult<()>;
     /// Removes a label from an issue; does nothing if the issue does not have it.
     async fn remove_label(&self, repo: &RepoRef, number: Number, label: &str) -> ForgeResult<()>;
-    /// Returns the comments of an issue or pull request, oldest first. With `since`, only those changed since then.
+    /// Returns the comments of an issue or pull request, oldest first. With `since`, returns only comments that changed since
+    /// then.
     async fn comments(
         &self,
         repo: &RepoRef,

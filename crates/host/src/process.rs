@@ -59,7 +59,7 @@ pub struct ProcessSpec {
     pub args: Vec<OsString>,
     /// Existing working directory.
     pub cwd: PathBuf,
-    /// Complete environment of the child; nothing is inherited.
+    /// Complete environment of the child, which inherits no variables.
     pub env: Vec<(OsString, OsString)>,
     /// Standard input.
     pub stdin: Stdin,

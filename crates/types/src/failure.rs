@@ -42,7 +42,7 @@ impl Failure {
         self
     }
 
-    /// Adds what to do, as an instruction.
+    /// Adds a remedy, as an instruction.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.0.hint = Some(hint.into());

@@ -10,7 +10,7 @@ use crate::config::repository::REPOSITORY_FILES;
 use crate::domain::checks::dependencies::setup_line;
 use crate::domain::loops::Loop;
 
-/// Name of the file in the data folder which shows that the question was asked.
+/// Name of the file in the data folder which records that the question was asked.
 const ASKED: &str = "asked-to-keep-setup";
 
 /// Asks once on a terminal whether to add the setup commands that a loop detected to the repository's file.

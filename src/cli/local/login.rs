@@ -17,7 +17,7 @@ pub enum FoundLogin {
     Variable(&'static str),
     /// File.
     File(PathBuf),
-    /// No login; the sentence says how to get one.
+    /// No login; the sentence is the instruction for getting one.
     None(&'static str),
 }
 

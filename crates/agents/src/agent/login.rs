@@ -69,7 +69,7 @@ impl LoginFile {
     /// Copies the file into the home of a run.
     ///
     /// # Errors
-    /// A message that names the file and what to do.
+    /// A message that names the file and a remedy.
     pub(super) fn place(&self, home: &Path) -> Result<PlacedLogin<'_>, Failure> {
         let shown = self.source.display();
         let unreadable = || Failure::new(format!("the login in {shown} cannot be read")).with_hint("log in again");

@@ -74,9 +74,9 @@ pub(super) struct OutputAccumulator {
     edits: HashMap<String, String>,
     /// Last refusal by the provider; empty if there is none.
     refusal: String,
-    /// Whether an unknown event was already noted.
+    /// Whether an unknown event was already reported.
     has_unknown_event: bool,
-    /// Whether a malformed line was already noted.
+    /// Whether a malformed line was already reported.
     has_broken_line: bool,
 }
 
@@ -97,7 +97,7 @@ impl OutputAccumulator {
         None
     }
 
-    /// Parses a line as a JSON object. Any other line is reported as text; the first malformed object is noted.
+    /// Parses a line as a JSON object. Reports any other line as text, and the first malformed object as a problem.
     pub(super) fn parse_object(&mut self, line: &str, on_event: &mut dyn FnMut(AgentEvent)) -> Option<Value> {
         let line = line.trim().trim_start_matches('\u{feff}');
         if let Ok(object @ Value::Object(_)) = serde_json::from_str::<Value>(line) {
@@ -238,7 +238,7 @@ impl OutputAccumulator {
         self.add_note(message.to_owned());
     }
 
-    /// Reports an unknown event as text; the first one is noted.
+    /// Reports an unknown event as text, and the first one also as a problem.
     pub(super) fn record_unknown_event(&mut self, kind: &str, event: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
         if !self.has_unknown_event {
             self.has_unknown_event = true;

@@ -98,7 +98,7 @@ impl AgentPreset {
 pub struct AgentProgram {
     /// Name that is looked up in `PATH`.
     pub name: &'static str,
-    /// Package that contains it.
+    /// Package that contains the program.
     pub package: AgentPackage,
     /// Major and minor version with which this version of ralph-bot was tested.
     pub tested_version: (u32, u32),
@@ -106,7 +106,7 @@ pub struct AgentProgram {
     pub login_variables: &'static [&'static str],
     /// File with the login of a subscription, relative to the home; `None` if the program has none that runs can use.
     pub login_file: Option<&'static str>,
-    /// Sentence that says how to get a login.
+    /// Instruction for getting a login, as a sentence.
     pub login_advice: &'static str,
 }
 
@@ -185,7 +185,7 @@ impl ImageDelivery {
 pub(super) struct RunContext<'a> {
     /// The run.
     pub(super) run: &'a AgentRun,
-    /// Name of the model as the backend knows it.
+    /// Name of the model in the backend's notation.
     pub(super) model: Option<&'a str>,
     /// Whether the service runs as root; some agents then refuse to work without confirmation.
     pub(super) root: bool,

@@ -211,7 +211,7 @@ fn end_of(path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&end).into_owned())
 }
 
-/// Whether a run did nothing because the agent's program does not know the session to resume.
+/// Whether a run did no work because the agent's program does not have the session to resume.
 pub(super) fn is_unknown(output: &ParsedOutput) -> bool {
     static UNKNOWN: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(

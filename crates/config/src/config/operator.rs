@@ -75,8 +75,8 @@ config_section! {
         pub submodules: SubmodulesSection;
         /// Progress reports on the issue: a comment per iteration, or the status comment only.
         pub progress: ProgressReport;
-        /// Plan before the first iteration, which a person approves: of loops that are asked for one by `/ralph plan` or the label
-        /// `ralph:plan`, or of every loop.
+        /// Which loops make a plan for approval before the first iteration: loops with `/ralph plan` or the label `ralph:plan`,
+        /// or every loop.
         pub plan: PlanPolicy;
         /// Protected paths, which an agent may change only if the issue or a request of a maintainer names the file.
         pub protected: ProtectedSection;
@@ -330,9 +330,9 @@ config_section! {
         /// Required sandbox: `auto` for bubblewrap (tier A) in public repositories, and in private ones also Landlock (tier B) where
         /// bubblewrap cannot isolate; `bubblewrap` or `landlock` as the least for all; or `none`.
         pub required: SandboxRequired;
-        /// First of 256 numbers of users and groups of agents and checks in the sandbox where the service runs as root; each run has
-        /// one alone. Nothing else on the machine may have them. Where the service has another user, agents and checks have that
-        /// one.
+        /// First of 256 numbers of users and groups of agents and checks in the sandbox where the service runs as root; each run
+        /// has a separate number. No other program on the machine may use these numbers. If the service does not run as root,
+        /// agents and checks have the service's user.
         pub user: u32 = SANDBOX_USER, in 1..=4_294_967_038;
         /// Limits of all processes of one run of an agent or a check.
         pub limits: SandboxLimits => section;
@@ -461,8 +461,8 @@ config_section! {
     /// command answers in its own sandbox, which has no work tree, and within limits of time and tokens. Its cost counts as the loop's. If
     /// it does not answer, the loop continues with measured facts and reports this once.
     pub struct AssistantSection {
-        /// Name of the backend, of any type. It gets the role `assistant` in addition to its roles, and is asked first. By default the
-        /// agent's backend whose `models` name `context.model` or `context.summary_model`, if there is one.
+        /// Name of the backend, of any type. It gets the role `assistant` in addition to its roles, and answers questions first.
+        /// By default the agent's backend whose `models` name `context.model` or `context.summary_model`, if there is one.
         pub backend: Option<String>;
         /// Model that answers, best a cheap one; that backend's cheap model if omitted.
         pub model: Option<String>;
@@ -477,7 +477,7 @@ config_section! {
         /// Name of the backend; best of another vendor than those that run the agents. No second opinion if omitted. It does not
         /// need the role `agent`; `roles: [reviewer]` keeps it from other uses.
         pub backend: Option<String>;
-        /// Time at which it is asked.
+        /// Time at which the service asks the backend.
         pub when: ReviewTime;
     }
 }

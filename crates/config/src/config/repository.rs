@@ -41,8 +41,8 @@ config_section! {
         pub labels: BTreeMap<String, StatedFacts> => section;
         /// Progress reports on the issue: a comment per iteration, or the status comment only.
         pub progress: Option<ProgressReport>;
-        /// Plan before the first iteration, which a person approves: of loops that are asked for one by `/ralph plan` or the label
-        /// `ralph:plan`, or of every loop; the operator's if omitted or less strict.
+        /// Which loops make a plan for approval before the first iteration: loops with `/ralph plan` or the label `ralph:plan`,
+        /// or every loop; the operator's if omitted or less strict.
         pub plan: Option<PlanPolicy>;
         /// Protected paths, which an agent may not change.
         pub protected: RepositoryProtected;
@@ -181,7 +181,7 @@ config_section! {
 config_section! {
     /// Second opinion of another backend before a pull request becomes ready.
     pub struct RepositoryReview {
-        /// Time at which the operator's backend is asked; the operator's if omitted. `never` turns it off.
+        /// Time at which the service asks the operator's backend; the operator's time if omitted. `never` turns it off.
         pub when: Option<ReviewTime>;
     }
 }

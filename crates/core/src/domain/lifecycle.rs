@@ -62,7 +62,7 @@ pub const MAX_ATTEMPTS: u32 = 3;
 pub const MAX_LOST_STARTS: u32 = 10;
 /// First wait for a limited backend that states no time, in milliseconds. It doubles up to `LONGEST_WAIT_MS`.
 pub const FIRST_WAIT_MS: i64 = 60_000;
-/// Maximum wait before a limited backend is tried again, in milliseconds.
+/// Maximum wait before the next call of a limited backend, in milliseconds.
 pub const LONGEST_WAIT_MS: i64 = 3_600_000;
 
 /// Minimum length of a wait for a backend about which people are notified, in milliseconds.
@@ -113,7 +113,7 @@ pub fn replay(log: impl IntoIterator<Item = (Timestamp, LoopInput)>) -> Option<L
     Some(log.fold(start(*first, at).next, |current, (at, input)| step(&current, input, at).next))
 }
 
-/// Returns why a person no longer has permission, and what to do.
+/// Returns the reason why a person no longer has permission, and a remedy.
 fn lost_authority(who: &str, hidden_teams: &[String]) -> (String, &'static str) {
     if hidden_teams.is_empty() {
         let why = format!("{who} no longer has permission to give commands here");

@@ -16,9 +16,9 @@ use crate::forge::{Ci, CiState, ForgeErrorKind};
 use crate::store::outbox::ClaimedEffect;
 
 impl ForgeEffects {
-    /// Reads the CI results of the pull request's head commit and determines whether it conflicts with the base. Git
-    /// is asked unless the forge reports that there is no conflict. After a push to the base, git is always asked,
-    /// because the forge may not have checked since.
+    /// Reads the CI results of the pull request's head commit and determines whether it conflicts with the base. Asks git unless
+    /// the forge reports that there is no conflict. Always asks git after a push to the base, because the forge may not have
+    /// checked since.
     pub(super) async fn inspect(
         &self,
         account: &ForgeAccount,
@@ -92,8 +92,8 @@ impl ForgeEffects {
         Ok(Receipt::with_input("looked", input))
     }
 
-    /// Returns whether CI has started on a commit that a maintainer wants to merge: compares its checks with the base's, and
-    /// with the workflows that run for the pull request. Nothing is read if no merge depends on it.
+    /// Returns whether CI has started on a commit that a maintainer wants to merge: compares its checks with the base's, and with
+    /// the workflows that run for the pull request. Reads nothing if no merge depends on the result.
     async fn ci_progress(
         &self,
         account: &ForgeAccount,

@@ -148,8 +148,8 @@ impl Leases {
         move |c| outbox::claim(c, &queue, may, &by, now, lease)
     }
 
-    /// Adjusts leases and running loops after the system clock was changed, so that leases keep their remaining
-    /// duration and loops do not count the difference as elapsed time. Called before any use of either.
+    /// Adjusts leases and running loops after the system clock was changed, so that leases keep their remaining duration and
+    /// loops do not count the difference as elapsed time. Must run before the first use of leases or times.
     pub(super) async fn follow_clock_changes(&self) -> Result<(), StoreError> {
         let mut watch = self.watch.lock().await;
         let before = watch.clone();

@@ -58,7 +58,7 @@ impl PollScope<'_> {
 
 /// Times at which a repository was polled and checked.
 struct PollTimes {
-    /// Time of the newest change that was seen; `None` before the first poll.
+    /// Time of the newest known change; `None` before the first poll.
     seen: Option<Timestamp>,
     /// Time of the last check by the reconciler without polling.
     looked_at: Option<Timestamp>,

@@ -250,7 +250,7 @@ impl Calls {
         self.end_call_after(WriteGroup::default(), key, (backend, role), end, used, record).await
     }
 
-    /// Does what [`Self::end_call_with`] does, in one commit with earlier writes. While the disk is full, the end is kept.
+    /// Like [`Self::end_call_with`], in one commit with earlier writes. Keeps the end in memory while the disk is full.
     pub(super) async fn end_call_after(
         &self,
         mut earlier: WriteGroup,
@@ -421,7 +421,7 @@ impl Calls {
         Ok(settled)
     }
 
-    /// Adds the current secrets of a backend's login file to those that nothing may publish.
+    /// Adds the current secrets of a backend's login file to the secrets that the filter masks.
     pub(super) fn learn_login(&self, backend: &str) {
         let name = format!("the login of backend {backend}");
         let Some(backend) = self.backends.get(backend) else { return };

@@ -401,9 +401,8 @@ impl Reconciler {
         self.context.store.write(move |c| installation::set(c, CURSOR, &looked)).await
     }
 
-    /// Enqueues an inspection of the CI of a loop's commit. With `doubting`, git is asked about conflicts regardless
-    /// of the forge's answer: the delivery of a push to the base may be lost, and the forge may not have checked
-    /// since.
+    /// Enqueues an inspection of the CI of a loop's commit. With `doubting`, asks git about conflicts regardless of the forge's
+    /// answer: the delivery of a push to the base may be lost, and the forge may not have checked since.
     async fn look_at_ci(&self, id: &LoopId, doubting: bool) -> Result<(), StoreError> {
         let (id, now) = (id.clone(), self.context.clock.now());
         let asked = self.context.store.write(move |c| {

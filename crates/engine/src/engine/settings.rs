@@ -66,7 +66,7 @@ pub struct CallSettings {
     pub rules: HashMap<String, ModelRules>,
     /// Token prices, by backend name.
     pub prices: HashMap<String, PriceTable>,
-    /// Assistant that is asked first, with its model; `None` if none is configured by name.
+    /// Assistant that answers questions first, with its model; `None` if the configuration names none.
     pub assistant: Option<AssistantChoice>,
     /// Daily spending limits.
     pub money: MoneyLimits,

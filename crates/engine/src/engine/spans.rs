@@ -21,7 +21,7 @@ pub(super) struct ModelCall<'c> {
     pub operation: &'static str,
     /// Backend by its configured name.
     pub backend: &'c str,
-    /// Model that was asked for; `None` if the backend chooses.
+    /// Requested model; `None` if the backend chooses.
     pub model: Option<&'c str>,
     /// Tokens by kind.
     pub usage: TokenUsage,

@@ -58,7 +58,7 @@ impl Role {
 pub struct Duty {
     /// Role.
     pub role: Role,
-    /// Whether the process ends after one work effect and what continues its iteration. Only for the role `Runner`.
+    /// Whether the process ends after one work effect and the rest of its iteration. Only for the role `Runner`.
     pub once: bool,
 }
 

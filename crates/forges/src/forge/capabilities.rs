@@ -212,9 +212,9 @@ pub trait AutoMerge: Send + Sync {
     /// protection allow it, which may be immediately. Rules are not bypassed. Returns `Accepted` if the forge was
     /// already asked.
     async fn merge_when_ready(&self, repo: &RepoRef, number: Number, head: &Sha) -> ForgeResult<MergeAnswer>;
-    /// Returns the reason why the forge no longer merges a pull request that it was asked to merge: somebody disabled
-    /// it, or the pull request left the merge queue. `None` if the forge will merge it, has merged it, or does not
-    /// report this.
+    /// Returns the reason why the forge no longer merges a pull request after it accepted the request to merge: a person disabled
+    /// the merge, or the pull request left the merge queue. `None` if the forge will merge it, has merged it, or does not report
+    /// this.
     async fn left_merge(&self, repo: &RepoRef, number: Number) -> ForgeResult<Option<String>>;
     /// Cancels the request to merge; does nothing if there is none.
     async fn withdraw_merge(&self, repo: &RepoRef, number: Number) -> ForgeResult<()>;
@@ -308,7 +308,7 @@ pub struct AttachedText {
     pub author: Option<User>,
     /// Markdown, not sanitized.
     pub body: String,
-    /// HTML that the forge rendered from the body; `None` if it has to be asked for.
+    /// HTML that the forge rendered from the body; `None` if the response lacks it, so that another request must fetch it.
     pub html: Option<String>,
     /// Uploaded files.
     pub attachments: Vec<Attachment>,

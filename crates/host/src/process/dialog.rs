@@ -48,7 +48,7 @@ impl Dialog {
         self.state().farewell = bytes;
     }
 
-    /// Whether the process was asked to end its work.
+    /// Whether the process was already requested to end its work.
     pub fn is_farewell_said(&self) -> bool {
         self.state().is_farewell_said
     }

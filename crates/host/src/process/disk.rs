@@ -23,7 +23,7 @@ const NOTABLE: u64 = 32 << 20;
 const NOTABLE_FILES: u64 = 20_000;
 /// Time after which the folders are measured again in any case.
 const AT_LEAST: Duration = Duration::from_secs(60);
-/// Divisor of the time: at most one part of this many is spent on measuring.
+/// Divisor of the time: measuring takes at most this fraction of the time.
 const SHARE: u32 = 20;
 
 /// Space used by folders.

@@ -74,7 +74,7 @@ impl EarlierLoops {
 pub struct PipelineVariant {
     /// Settings of the pipeline.
     pub settings: SupervisionSettings,
-    /// Whether it gives up if the rest is not worth its cost (`strategy.outlook`), and knows the value of a finished task.
+    /// Whether it stops if the rest is not worth its cost (`strategy.outlook`), and knows the value of a finished task.
     pub gives_up: bool,
     /// Whether it has an estimate of the task's iterations, which the resource burn detection needs.
     pub has_estimate: bool,

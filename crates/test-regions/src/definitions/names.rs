@@ -92,8 +92,8 @@ pub(super) fn is_assignment(text: &str) -> bool {
     text.starts_with('=') && !["==", "=>", "=~"].iter().any(|sign| text.starts_with(sign))
 }
 
-/// Returns the type and the name if a line starts a definition that is not an item. An empty type stands for a built-in name, or
-/// for the class around the line.
+/// Returns the type and the name if a line starts a definition that is not an item. An empty type means a built-in name, or for
+/// the class around the line.
 pub(super) fn line_definition(language: SourceLanguage, line: &str) -> Option<(String, String)> {
     let text = line.trim();
     let is_top = !line.starts_with([' ', '\t']);

@@ -9,7 +9,7 @@ use crate::merge::{Edit, Judgement, MergePlan, Side};
 use crate::scan::{mentions, squeezed, text_start, words};
 use crate::{Reason, RegionKind, RegionName};
 
-/// Maximum number of changed definitions that are put back.
+/// Maximum number of changed definitions that are restored.
 const MAX_CHANGED: usize = 500;
 /// Words of a task that asks for a comparison.
 const COMPARES: [&str; 11] =
@@ -116,7 +116,7 @@ struct ChangedDefinitions<'p> {
 }
 
 impl ChangedDefinitions<'_> {
-    /// Adds the edits, and the definitions that are too many to be put back.
+    /// Adds the edits, and the definitions beyond the maximum number to restore.
     fn edits(&self, edits: &mut Vec<(usize, Edit)>, not_judged: &mut Vec<(usize, RegionName)>) {
         // Texts of the base's definitions by type, name and text without white space, each with its file and offset.
         let mut equal: HashMap<(&str, &str, String), Vec<(usize, usize, &str)>> = HashMap::new();

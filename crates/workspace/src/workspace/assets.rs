@@ -213,8 +213,9 @@ impl Workspaces {
         Err(WorkspaceError::ContentMissing { files: files.join(", ") })
     }
 
-    /// Creates a repository for one transfer, into which git-lfs may write settings. It borrows the objects of a loop and has the contents
-    /// of a mirror or store, by a link: the setting `lfs.storage` would also apply to a remote on this disk.
+    /// Creates a repository for one transfer, to which git-lfs may write settings. The repository borrows the objects of a loop
+    /// and links to the contents of a mirror or store, because the setting `lfs.storage` would also apply to a remote on this
+    /// disk.
     fn transfer_repository(
         &self,
         tree_paths: &TreePaths,
@@ -281,8 +282,8 @@ impl Workspaces {
         Ok(Some((index, scratch)))
     }
 
-    /// Makes pointers for the assets among the changed files, which it removes from both lists. Contents that the mirror lacks are put into
-    /// the loop's store.
+    /// Makes pointers for the assets among the changed files, which it removes from both lists. Stores contents that the mirror
+    /// lacks in the loop's store.
     pub(super) async fn stage_assets(
         &self,
         tree_paths: &TreePaths,

@@ -140,8 +140,8 @@ impl Environment {
         &self.record.repeated
     }
 
-    /// Copies the kept folders into a tree in which no process runs. A folder that is there is replaced, because a branch may
-    /// contain one; nothing is written through links.
+    /// Copies the kept folders into a tree in which no process runs. Replaces an existing folder, because a branch may contain
+    /// one, and does not write through links.
     ///
     /// # Errors
     /// A file cannot be copied.

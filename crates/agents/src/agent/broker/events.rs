@@ -19,7 +19,7 @@ const HELD_SYMBOLS: u16 = 10;
 /// Fields that identify which of several texts an event continues.
 const POSITIONS: [&str; 4] = ["index", "output_index", "content_index", "item_id"];
 
-/// Fields of events that are not output of the model and that can stand between two parts of an output.
+/// Fields of events that are not output of the model and that can occur between two parts of an output.
 const STRUCTURE: [&str; 12] = [
     "type",
     "id",
@@ -94,7 +94,7 @@ impl EventRedactor {
         }
     }
 
-    /// Adds bytes; returns those that can be passed on. Incomplete lines are held back.
+    /// Adds bytes; returns the bytes that can be passed on. Incomplete lines are held back.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
         let clean = self.bytes.push(bytes);
         self.lines(&clean)

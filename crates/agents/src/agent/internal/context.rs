@@ -3,7 +3,7 @@
 
 use crate::domain::providers::chat::{ChatImage, ChatMessage, ToolResult};
 
-/// Number of most recent turns whose results are shortened only if nothing else can be.
+/// Number of most recent turns whose results are shortened last.
 const LAST_TURNS: usize = 2;
 /// Maximum length of results that are never shortened, in bytes.
 const MAX_SHORT: usize = 400;

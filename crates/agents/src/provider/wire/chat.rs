@@ -9,8 +9,8 @@ use crate::domain::providers::usage::ReportedUsage;
 /// Names of fields with reasoning. Some servers reject the next request if it does not contain them.
 const REASONING: [&str; 3] = ["reasoning_content", "reasoning_details", "reasoning"];
 
-/// Returns the body of a request. OpenAI requires the newer field name for the maximum number of tokens; compatible
-/// servers only know the older one.
+/// Returns the body of a request. OpenAI requires the newer field name for the maximum number of tokens; compatible servers only
+/// support the older name.
 pub(super) fn to_json(request: &ChatRequest, vendor: bool) -> Value {
     let mut messages = Vec::new();
     if !request.system.is_empty() {

@@ -49,7 +49,7 @@ config_section! {
         pub to: Vec<String>;
         /// User of the mail server, if it requires a login; only for mail.
         pub user: Option<String>;
-        /// Whether `smtp://` requires STARTTLS. Without it, nothing is encrypted, and `allow_private` is required.
+        /// Whether `smtp://` requires STARTTLS. Without it, the connection is not encrypted, and `allow_private` is required.
         pub starttls: bool = true;
         /// File with certificates (PEM) of authorities that may have signed the mail server's certificate, besides the system's certificates.
         pub ca_file: Option<PathBuf>;

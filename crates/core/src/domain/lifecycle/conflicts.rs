@@ -58,7 +58,7 @@ pub(super) fn finish_merge(turn: &mut StepContext) {
 }
 
 /// Discards the commit of an iteration that left markers of the merge; `markers` has the files of the commit with markers. The
-/// next iteration starts with the merge again; after two such iterations, people are asked. Returns whether it did.
+/// next iteration starts with the merge again; after two such iterations, asks people. Returns whether it discarded the commit.
 pub(super) fn is_unresolved(turn: &mut StepContext, markers: &[String]) -> bool {
     let Some(merging) = turn.next.branch.merging().cloned() else { return false };
     let unresolved: Vec<String> = merging.conflicts.iter().filter(|path| markers.contains(path)).cloned().collect();

@@ -58,7 +58,7 @@ const BREAKING: [&str; 3] = ["breaking", "breaking-change", "incompatible"];
 const MAX_FAILED: usize = 20;
 
 impl Loop {
-    /// Returns the facts about the task: those that people stated, and guesses for the others.
+    /// Returns the facts about the task: stated facts, and guesses for the others.
     pub fn facts(&self) -> TaskFacts {
         let guessed = self.guessed_facts();
         let flag = |of: fn(&StatedFacts) -> Option<bool>| self.knowledge.stated.get(of).map(|(holds, _)| holds);
@@ -319,7 +319,7 @@ pub(super) enum JudgementOutcome {
     Proceed,
     /// Another iteration follows, even if every check passes.
     Iterate,
-    /// The loop stopped or is stopping, so that the caller has nothing else to do.
+    /// The loop stopped or is stopping; the caller returns.
     Stopped,
 }
 

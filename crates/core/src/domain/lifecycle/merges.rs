@@ -12,8 +12,8 @@ use crate::domain::report;
 /// the repository has CI.
 pub(super) const CI_BEGINS_MS: i64 = 120_000;
 
-/// First time after which a forge that may forget a request is asked again, in milliseconds. Later intervals are as long as the
-/// time since the request, so that the forge is not asked too often while the pull request waits for an approval.
+/// First interval before the service repeats a request to a forge that may lose it, in milliseconds. Later intervals equal the
+/// time since the request, which limits the number of requests while the pull request waits for an approval.
 pub(super) const ASK_AGAIN_MS: i64 = 180_000;
 /// Maximum interval for asking the forge again, in milliseconds.
 const ASK_AGAIN_MAX_MS: i64 = 3_600_000;

@@ -4,7 +4,7 @@ use super::StepContext;
 use crate::domain::loops::{BranchMerge, EscalationCause, Loop, LoopState, LoopStopReason, MergeWith, PushRefusal};
 use crate::domain::model::ids::Sha;
 
-/// Maximum number of consecutive iterations whose commits are removed because of a secret, before people are asked.
+/// Maximum number of consecutive iterations whose commits are removed because of a secret, before the loop asks people.
 const MAX_TAKEN_BACK: usize = 2;
 
 /// Handles a push that the forge rejected.

@@ -59,7 +59,7 @@ pub(super) fn pauses_without_pull(turn: &mut StepContext) -> bool {
     true
 }
 
-/// Retries the refused changes after a person asked for it, except those that the loop makes again anyway.
+/// Retries the refused changes after a person asked for it, except changes that the loop repeats without a retry.
 pub(super) fn repeat(turn: &mut StepContext) {
     let refused = std::mem::take(&mut turn.next.pull.refused);
     if refused.is_empty() {

@@ -35,8 +35,8 @@ fn rank(reason: &LoopStopReason) -> u8 {
 }
 
 impl StepContext {
-    /// Stops the loop for the reason `then`. If the files of the branch are worse than the files of the best iteration, restores the
-    /// latter first.
+    /// Stops the loop for the reason `then`. If the files of the branch are worse than the files of the best iteration, restores
+    /// the best iteration's files first.
     pub(super) fn stop_at_best(&mut self, then: LoopStopReason) {
         if self.is_putting_back() {
             return self.stop_meanwhile(then);

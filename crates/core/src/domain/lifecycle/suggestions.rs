@@ -6,8 +6,8 @@ use crate::domain::lifecycle::effect::{Effect, ForgeEffect};
 use crate::domain::loops::AppliedSuggestion;
 use crate::domain::model::ids::CommentId;
 
-/// Separates the changes that were applied from those that could not be, before their commit is handled. Suggestions that arrived
-/// in the meantime are kept for the next iteration.
+/// Separates applied changes from failed changes before the loop processes their commit. Suggestions that arrived in the meantime
+/// are kept for the next iteration.
 pub(super) fn applied(turn: &mut StepContext, applied: Vec<CommentId>, failed: &[(CommentId, String)]) {
     let iteration = turn.next.current().map_or(0, |current| current.number);
     for one in std::mem::take(&mut turn.next.requests.suggestions) {

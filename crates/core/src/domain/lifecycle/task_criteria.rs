@@ -45,7 +45,7 @@ pub(super) fn choose(turn: &mut StepContext, detected: Vec<Check>) -> bool {
 }
 
 /// Handles checks that all pass before any change. If the checks were stated for this task, the task is already done. Checks of
-/// the repository do not show that, so people are asked for a check that does.
+/// the repository do not show completion, so the loop asks people for another check.
 pub(super) fn hold_before_any_change(turn: &mut StepContext) {
     let flaky = turn.next.flaky_checks();
     if !flaky.is_empty() {

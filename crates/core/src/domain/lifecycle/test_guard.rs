@@ -19,7 +19,7 @@ enum GuardAction {
     Pass,
     /// The next prompt mentions the findings.
     TellAgent,
-    /// A maintainer is asked.
+    /// The loop asks a maintainer.
     Ask,
 }
 

@@ -78,7 +78,7 @@ pub(super) fn repository_back(turn: &mut StepContext) {
     turn.queue("the repository accepts changes again");
 }
 
-/// Ends the wait for a repository, because the loop continues or a person wants it to stay paused.
+/// Ends the wait for a repository, because the loop continues or a person keeps it paused.
 pub(super) fn forget_repository(next: &mut Loop) {
     next.run.wait = next.run.wait.filter(|wait| wait.on != WaitReason::Repository);
 }

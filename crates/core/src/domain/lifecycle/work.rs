@@ -320,7 +320,7 @@ fn agent_ended(turn: &mut StepContext, run: AgentRunFacts) {
     }
 }
 
-/// Handles the loss of a run, whose `cost` is booked already. The same iteration is tried again. The attempt counts fully if its
+/// Handles the loss of a run, whose `cost` is already recorded. The loop repeats the iteration. The attempt counts fully if its
 /// agent had started.
 fn agent_lost(turn: &mut StepContext, salvaged: Option<&Sha>, cost: Money, before_start: bool) {
     if turn.next.run.step == LoopStep::Plan {

@@ -131,7 +131,7 @@ pub struct TestGuard {
     /// Checks that failed in the last failed verification.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<FailedVerification>,
-    /// Commit for which people were asked about a flaky check. Resuming the loop accepts the check's result.
+    /// Commit for which the loop asked people about a flaky check. Resuming the loop accepts the check's result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked_about_flaky: Option<Sha>,
 }

@@ -179,7 +179,7 @@ fn nearest_phrase(nearest: Option<&str>) -> String {
     nearest.map(|n| format!(" Did you mean `{n}`?")).unwrap_or_default()
 }
 
-/// Whether the source of a comment may contain a command. If not, the forge need not be asked for its page.
+/// Whether the source of a comment may contain a command. Otherwise, the intake does not request its page from the forge.
 pub fn is_mentioned(source: &str) -> bool {
     source.contains(PREFIX)
 }

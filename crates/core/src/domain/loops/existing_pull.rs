@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::iteration::Guidance;
 use crate::domain::model::ids::{RepoRef, Sha};
 
-/// Existing pull request that a loop works on. The loop pushes to its branch and changes nothing else about it.
+/// Existing pull request that a loop works on. The loop only pushes to its branch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExistingPull {
     /// Branch of the pull request.

@@ -282,7 +282,7 @@ pub enum WorkOutcome {
     WorkFailed { reason: String, advice: String },
     /// The hooks of an event ran. If there is no objection, the loop continues.
     HooksAnswered { event: HookEvent, objection: Option<HookObjection> },
-    /// Another backend was asked for a second opinion, and its run ended.
+    /// The run of another backend for a second opinion ended.
     SecondOpinionGiven { run: Box<OpinionRun> },
     /// Work was impossible because the repository accepts no changes: it is archived or gone, or denies the bot access.
     RepositoryUnavailable { why: String },

@@ -5,7 +5,7 @@ use super::escalation::LoopLimit;
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::model::quantity::IterationLimit;
 
-/// Returns a clause, in lower case, that says that all iterations of `limit` were used.
+/// Returns a clause, in lower case, which states that all iterations of `limit` were used.
 pub fn iterations_used(limit: IterationLimit) -> String {
     match limit.count() {
         Some(1) => "the only iteration is used".into(),

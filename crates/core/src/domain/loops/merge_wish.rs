@@ -7,7 +7,7 @@ use crate::domain::model::ids::{Number, Timestamp, User};
 /// Request of a maintainer that the forge merges the pull request once it is ready.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MergeWish {
-    /// Maintainer. Their permission is checked again before the forge is asked.
+    /// Maintainer. The service checks their permission again before the request to the forge.
     pub by: User,
     /// Issue or pull request of the request. Answers are posted there.
     pub on: Number,
@@ -26,10 +26,10 @@ pub struct MergeWish {
 pub enum MergeAnswer {
     /// The forge merges the pull request once its rules are satisfied, or has merged it.
     Accepted,
-    /// The forge accepted to merge the pull request once its rules are satisfied, but its version may forget this. It is asked
-    /// again some minutes after CI passed.
+    /// The forge accepted to merge the pull request once its rules are satisfied, but its version may lose the request. The
+    /// service repeats the request some minutes after CI passed.
     MayForget,
-    /// The forge cannot accept the request yet. It is asked again after the pull request was next read.
+    /// The forge cannot accept the request yet. The service repeats the request after it next reads the pull request.
     NotYet {
         /// Reason, one sentence without a full stop.
         why: String,

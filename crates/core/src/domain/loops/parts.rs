@@ -295,7 +295,7 @@ pub struct PullState {
     /// Request of a maintainer that the forge merges the pull request.
     #[serde(default, deserialize_with = "readable", skip_serializing_if = "Option::is_none")]
     pub merge_wish: Option<MergeWish>,
-    /// Commit that the forge may merge by itself, because it was asked to and the request was not withdrawn.
+    /// Commit that the forge may merge by itself, because it accepted a request that was not withdrawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merge_ordered: Option<Sha>,
     /// Changes on the forge that the forge refused, newest last.
@@ -370,7 +370,7 @@ impl RunState {
 /// Agent runs: the backend, the session and the environment.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct AgentState {
-    /// Agent session that the next run can resume. It knows all work up to the head, and no work that was discarded.
+    /// Agent session that the next run can resume. The session contains all work up to the head, and no discarded work.
     #[serde(default, deserialize_with = "readable")]
     pub session: Option<AgentSession>,
     /// Backend and model that were requested for the next runs.

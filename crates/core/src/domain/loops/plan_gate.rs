@@ -4,7 +4,7 @@ use super::parts::LoopKnowledge;
 use super::planning::{PlanApproval, Planning, ProposedPlan};
 
 impl LoopKnowledge {
-    /// Whether a plan is required and not approved yet, so that nothing may be implemented.
+    /// Whether a required plan is not approved yet, so that no iteration may start.
     pub fn lacks_approval(&self) -> bool {
         self.planning.as_ref().is_some_and(|planning| planning.approval.is_none())
     }

@@ -27,7 +27,7 @@ impl Loop {
         }
     }
 
-    /// Returns the CI failures that the agent knows: the failures in the newest prompt that contained any.
+    /// Returns the CI failures in the agent's knowledge: the failures in the newest prompt that contained any.
     pub fn told_ci_failures(&self) -> Vec<Guidance> {
         let of = |iteration: &Iteration| -> Vec<Guidance> {
             iteration.guidance.iter().filter(|one| one.source == GuidanceSource::Ci).cloned().collect()

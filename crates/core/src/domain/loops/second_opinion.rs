@@ -45,7 +45,7 @@ pub struct SecondOpinions {
 }
 
 impl SecondOpinions {
-    /// Whether no backend was asked.
+    /// Whether no backend ran.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

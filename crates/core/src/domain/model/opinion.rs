@@ -9,7 +9,7 @@ use super::ids::{Money, Sha};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OpinionVerdict {
-    /// Nothing has to change before people review.
+    /// People can review without further changes.
     Sound,
     /// Something should change before people review.
     Changes,

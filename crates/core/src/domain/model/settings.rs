@@ -152,7 +152,7 @@ pub const ANY_NAME: &str = "NAME";
 /// Bounds of one number in the configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeyRule {
-    /// Full key, separated by dots. [`ANY_NAME`] stands for a name chosen by the operator.
+    /// Full key, separated by dots. [`ANY_NAME`] is the placeholder for a name that the operator chooses.
     pub key: String,
     /// Minimum value, in seconds for a duration and in dollars for an amount; `None` if unbounded.
     pub min: Option<f64>,
@@ -312,7 +312,7 @@ pub struct KeyOrder {
     pub value: String,
     /// Value of `other`.
     pub bound: String,
-    /// Whether the values must not be equal.
+    /// Whether equal values are a contradiction.
     pub strictly: bool,
 }
 

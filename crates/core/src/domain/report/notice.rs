@@ -188,8 +188,8 @@ impl Notice {
         }
     }
 
-    /// Creates the notice that a loop has used `part` percent of its budget. Channels get it by default, because a person who wants
-    /// to end the loop has to know.
+    /// Creates the notice that a loop has used `part` percent of its budget. Channels get it by default, so that a person can end
+    /// the loop.
     pub fn budget(current: &Loop, part: u8, at: Timestamp) -> Self {
         let (spent, limits) = (&current.spent, &current.limits);
         let minutes = |ms: i64| ms / 60_000;

@@ -49,8 +49,8 @@ pub use state::{Health, OverseerState};
 detectors! {
     /// Settings of the overseer: detections and levels of intervention.
     pub struct OversightSettings {
-        /// Whether the overseer looks for problems. Otherwise nothing is detected and nothing done; weakened tests still keep a
-        /// loop from review.
+        /// Whether the overseer looks for problems. Otherwise it detects no problems and does not intervene; weakened tests still
+        /// keep a loop from review.
         pub enabled: bool = true;
         /// Whether a critical detection pauses the loop. Otherwise it redirects the agent each time that it occurs.
         pub pause_on_critical: bool = true;

@@ -26,13 +26,13 @@ config_section! {
         /// Share of the budget above which the loop is in its late phase.
         #[schemars(skip)]
         pub late: f64 = 0.8, in 0.0..=1.0;
-        /// Completion above which the agent only works on what still fails.
+        /// Completion above which the agent only works on failing checks.
         #[schemars(skip)]
         pub near_completion: f64 = 0.8, in 0.0..=1.0;
         /// Minimum gain of completion that counts as progress.
         #[schemars(skip)]
         pub min_progress: f64 = 0.02, in 0.0..=1.0, below near_completion;
-        /// Number of iterations without progress after which a person is asked.
+        /// Number of iterations without progress after which the loop asks a person.
         pub escalation_threshold: u32 = 12, in 1..=100;
         /// Maximum of `escalation_threshold`, as a share of the loop's maximum number of iterations. 0 means no
         /// maximum, and is the default if the file sets `escalation_threshold`.

@@ -52,7 +52,7 @@ impl Intelligence {
         self != Self::Off
     }
 
-    /// Whether assistants are asked.
+    /// Whether the service asks assistants.
     pub fn asks(self) -> bool {
         matches!(self, Self::Summaries | Self::Full)
     }
@@ -99,12 +99,12 @@ pub enum PlanPolicy {
 config_section! {
     /// Response to weakened tests: while a finding is open, a loop does not reach `review`.
     pub struct TamperingPolicy {
-        /// Number of iterations with an open finding after which a maintainer is asked.
+        /// Number of iterations with an open finding after which the loop asks a maintainer.
         pub iterations: u32 = 2, in 1..=100;
     }
 }
 
-/// Time at which another backend is asked for a second opinion.
+/// Time at which the service asks another backend for a second opinion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReviewTime {
@@ -296,7 +296,7 @@ pub struct RepositorySettings {
     /// Extent to which loops use the intelligence layer. It can only be less than the operator's.
     #[serde(default)]
     pub intelligence: Option<Intelligence>,
-    /// Number of iterations with weakened tests after which a maintainer is asked.
+    /// Number of iterations with weakened tests after which the loop asks a maintainer.
     #[serde(default)]
     pub tampering_iterations: Option<u32>,
     /// Keys of `preset`, `control`, `oversight` and `strategy` that the file sets.

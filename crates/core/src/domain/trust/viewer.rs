@@ -35,7 +35,7 @@ const MAX_PATH: usize = 2_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ViewRight {
-    /// Sees nothing of the repository, not even whether the service knows it.
+    /// Sees nothing of the repository, not even whether it exists in the service.
     None,
     /// Sees the states and summaries of loops.
     Read,

@@ -92,7 +92,7 @@ fn is_shared(folder: &Path, home: &Path) -> bool {
 /// first. Paths of `shown` have no links; those within a covered path are mounted on top.
 ///
 /// # Errors
-/// A path is both shown and hidden. The error names the path and says what to do.
+/// A path is both shown and hidden. The error names the path and a remedy.
 pub fn covered(hidden: &[HiddenPath], shown: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut covered = vec![PathBuf::from(LOCAL)];
     for one in hidden {
@@ -130,7 +130,7 @@ fn is_of_system(folder: &Path) -> bool {
 /// Checks that the folders that the operator shows do not reveal the service's own.
 ///
 /// # Errors
-/// A path is both shown and hidden. The error names the path and says what to do.
+/// A path is both shown and hidden. The error names the path and a remedy.
 pub fn check(hidden: &[HiddenPath], shown: &[PathBuf]) -> Result<(), Failure> {
     covered(hidden, shown)?;
     let inside =

@@ -11,8 +11,8 @@ use crate::forge::{ForgeErrorKind, ForgeResult, Repository};
 use crate::store::outbox::ClaimedEffect;
 use crate::store::{StoreError, forge_state, loops};
 
-/// Time for which a confirmed name of a repository is used without a request, in milliseconds. Within this time
-/// another repository could take over a name that was given up.
+/// Time for which a confirmed name of a repository is used without a request, in milliseconds. Within this time another
+/// repository could take over an abandoned name.
 const KNOWN_MS: i64 = 5_000;
 /// First wait of an effect for a repository that accepts no changes, in milliseconds; doubles up to [`MAX_WAIT_MS`].
 const FIRST_WAIT_MS: i64 = 30_000;
@@ -49,8 +49,8 @@ impl ConfirmedRepositories {
 pub(in crate::engine) enum RepositoryAccess {
     /// The repository accepts changes, under this name.
     Usable(RepoRef),
-    /// The repository accepts no changes, for a reason that people can remove. `why` is a sentence without a full stop
-    /// that says how.
+    /// The repository accepts no changes, for a reason that people can remove. `why` is a sentence without a full stop that gives
+    /// the remedy.
     Unusable { why: String },
 }
 

@@ -41,8 +41,8 @@ fn not_shown<T>(why: impl Into<String>) -> Result<T, IntakeError> {
 }
 
 impl Intake {
-    /// Returns the repository of a delivery under its current name. The forge is asked if the name differs from the
-    /// stored one, because a delivery could claim the name of another repository. The stored name may be outdated: see
+    /// Returns the repository of a delivery under its current name. Asks the forge if the name differs from the stored name,
+    /// because a delivery could claim the name of another repository. The stored name may be outdated: see
     /// [`Intake::still_named`].
     pub(super) async fn confirmed_repository(
         &self,

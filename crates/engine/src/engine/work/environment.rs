@@ -26,7 +26,7 @@ use crate::process::sandbox::Network;
 use crate::process::{Cookie, EgressSettings, RefusedHosts, executable, private};
 use crate::workspace::{CleanCheckout, Environment, EnvironmentKey, TreeInfo};
 
-/// Interpreters and compilers whose version decides what setup commands install.
+/// Interpreters and compilers whose version determines the packages that setup commands install.
 const INTERPRETERS: [&str; 8] = ["node", "python3", "cargo", "rustc", "go", "ruby", "php", "java"];
 
 /// Loop whose trees are set up, and the commit whose dependencies are installed with network.

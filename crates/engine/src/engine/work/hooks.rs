@@ -30,7 +30,7 @@ pub struct HookRequest<'a> {
     pub version: u32,
     /// Id of this run of the hook. A run whose outcome was lost is repeated with the same id.
     pub run: String,
-    /// Event that the hook is called for.
+    /// Event for which the service calls the hook.
     pub event: HookEvent,
     /// Name of the hook.
     pub hook: &'a str,

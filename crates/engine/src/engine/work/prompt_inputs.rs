@@ -103,7 +103,7 @@ impl Prompts {
     /// Gathers the inputs for the prompt of the current iteration while the tree is restored; reads in the tree wait for that.
     ///
     /// # Errors
-    /// The tree could not be put back.
+    /// Git could not restore the tree.
     pub(super) async fn prompt_inputs<T, E>(
         &self,
         questions: &Questions<'_>,

@@ -16,7 +16,7 @@ use crate::engine::work::Runs;
 use crate::store::leases::LeaseToken;
 
 impl Runs {
-    /// Whether commands can be proposed for a tree without checks. Nothing is proposed where the detection of checks is off.
+    /// Whether commands can be proposed for a tree without checks. Proposes none if the detection of checks is off.
     pub(super) fn proposes_checks(&self, current: &Loop, policy: &Policy, tree: &Path) -> bool {
         let files = |path: &str| small_file(&tree.join(path));
         policy.detect_checks

@@ -211,7 +211,7 @@ impl RunMonitor {
     }
 }
 
-/// Returns an event with those that wait behind it.
+/// Returns an event with the events that wait behind it.
 pub(super) fn with_waiting<T>(event: T, events: &mut mpsc::Receiver<T>) -> Vec<T> {
     [event].into_iter().chain(std::iter::from_fn(|| events.try_recv().ok())).collect()
 }

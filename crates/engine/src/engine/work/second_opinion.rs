@@ -40,7 +40,7 @@ use crate::store::outbox::ClaimedEffect;
 use crate::store::sql::Connection;
 use crate::store::{StoreError, session as turns};
 
-/// Number of failures of the service itself (disk, git) after which the opinion is given up.
+/// Number of failures of the service itself (disk, git) after which the service continues without the opinion.
 const MAX_TRIES: u32 = 3;
 /// Maximum length of a reason, in characters.
 const REASON_CHARACTERS: usize = 300;

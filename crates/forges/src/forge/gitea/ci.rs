@@ -80,8 +80,7 @@ impl WireJob {
 }
 
 impl Gitea {
-    /// Returns the CI results of a commit. Logs are read only when nothing is pending, because they are not used
-    /// before.
+    /// Returns the CI results of a commit. Reads logs only after all results arrived, because no caller uses them earlier.
     pub(super) async fn ci_state(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<CiState> {
         let statuses = self.newest_statuses(repo, sha).await?;
         let mut state = CiState::default();

@@ -66,7 +66,7 @@ impl MergeSettings {
     }
 }
 
-/// State of a pull request that GitHub was asked to merge.
+/// State of a pull request for which the service requested a merge.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct OrderedPull {

@@ -68,7 +68,7 @@ pub(super) struct GitHubIssue {
     number: u64,
     title: String,
     body: Option<String>,
-    /// HTML that GitHub rendered from the body, if it was asked for.
+    /// HTML that GitHub rendered from the body, if the request asked for it.
     body_html: Option<String>,
     user: Option<GitHubUser>,
     labels: Option<Vec<GitHubLabel>>,

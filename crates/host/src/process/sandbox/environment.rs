@@ -10,8 +10,7 @@ use ralph_types::failure::Failure;
 
 use crate::domain::trust::limits::SandboxLimits;
 
-/// Path of the file in the sandbox that contains the environment. Programs can read it, but they have the same
-/// variables anyway.
+/// Path of the file in the sandbox that contains the environment. Programs can read it, which have the same variables.
 pub(super) const FILE: &str = "/run/environment";
 /// Name of the shell in its error messages.
 pub(super) const SHELL_NAME: &str = "sandbox";

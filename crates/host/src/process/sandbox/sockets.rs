@@ -38,7 +38,7 @@ struct Listing {
     private: Vec<PathBuf>,
 }
 
-/// Whether others have these permissions for a file or folder; false if it cannot be asked.
+/// Whether others have these permissions for a file or folder; false if the permissions cannot be read.
 fn others_may(path: &Path, permissions: u32) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| found.permissions().mode() & permissions == permissions)
 }

@@ -33,7 +33,7 @@ fn guarded(c: &Connection, id: &LoopId, what: &str, work: impl FnOnce() -> Store
 /// Settings for learning, and the masker of stored texts.
 #[derive(Debug, Clone, Default)]
 pub struct StepMemory {
-    /// Memory settings; the store learns nothing unless `enabled` is set.
+    /// Memory settings; the store learns only if `enabled` is set.
     pub settings: MemorySettings,
     /// Masks secrets in stored texts.
     pub masker: Masker,

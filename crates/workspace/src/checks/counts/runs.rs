@@ -12,7 +12,7 @@ use crate::domain::model::task::TestCounts;
 pub(super) struct Runner {
     /// Names, for people.
     pub name: &'static str,
-    /// Versions whose recorded output is a fixture; empty if the format is taken from documentation and issues.
+    /// Versions whose recorded output is a fixture; empty if documentation and issues are the source of the format.
     pub versions: &'static str,
     /// Prefix of the names of its fixtures.
     pub fixtures: &'static str,

@@ -395,7 +395,7 @@ pub(super) fn items(summary: &str) -> TestCounts {
     }
 }
 
-/// Returns the runs of all rows in an output whose escape sequences were removed.
+/// Returns the test runs that the rows of the table find in an output without escape sequences.
 pub(super) fn read(output: &str) -> Vec<TestRun> {
     let read = |at: usize| {
         let row = &COMPILED[at];

@@ -15,7 +15,7 @@ pub(in crate::workspace) enum SyncMethod {
     /// A file system with a journal: the sync of any file makes all changes before it durable. Objects are written to
     /// the disk before they get their names, so a power failure leaves each of them whole or without a name.
     Journal,
-    /// Each object is synced by itself. On btrfs, the sync of a file says nothing about others.
+    /// Each object gets a separate sync. On btrfs, the sync of a file does not cover other files.
     EachObject,
 }
 

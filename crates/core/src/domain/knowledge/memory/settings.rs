@@ -36,10 +36,10 @@ config_section! {
         /// Minimum success rate of a learning in a prompt. Does not apply to estimates.
         #[schemars(skip)]
         pub min_success_rate: f64 = 0.6, in 0.0..=1.0;
-        /// Minimum confidence with which a candidate that was seen often enough becomes active.
+        /// Minimum confidence for a candidate with enough sightings to become active.
         #[schemars(skip)]
         pub promote_confidence: f64 = 0.6, in 0.0..=1.0, at_most merged_confidence;
-        /// Number of iterations or loops in which a candidate has to be seen before it becomes active.
+        /// Number of iterations or loops that must confirm a candidate before it becomes active.
         #[schemars(skip)]
         pub promote_seen: u32 = 2, in 1..=100;
         /// Minimum confidence with which a merged pull request replaces the second sighting.

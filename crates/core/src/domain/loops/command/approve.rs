@@ -87,7 +87,7 @@ impl CommandDefinition for Approve {
 /// Returns the plan that is waiting for approval.
 ///
 /// # Errors
-/// No plan is waiting. The error says why, and what to do.
+/// No plan is waiting. The error gives the reason and a remedy.
 fn waiting(current: &Loop) -> Result<ProposedPlan, Failure> {
     let state = current.state.words();
     match (current.knowledge.waiting_plan(), current.knowledge.approved_plan()) {
@@ -105,7 +105,7 @@ fn waiting(current: &Loop) -> Result<ProposedPlan, Failure> {
     }
 }
 
-/// Whether a word is meant as a hash: it has hexadecimal digits, and either as many as are displayed or a decimal digit among
+/// Whether a word is probably a hash: it has hexadecimal digits, and either as many as are displayed or a decimal digit among
 /// them. A word that is too short for a hash is rejected, instead of being interpreted as a change to the plan.
 fn is_hash(word: &str) -> bool {
     let digits = word.bytes().all(|b| b.is_ascii_hexdigit());

@@ -114,7 +114,7 @@ impl<'a> CommandArguments<'a> {
         cut(format!("{}{}", std::mem::take(&mut self.rest), self.after))
     }
 
-    /// Checks that nothing is left on the line. `name` is the name of the command, for the error.
+    /// Checks that the line has no further text. `name` is the name of the command, for the error.
     pub fn end(&self, name: &str) -> Result<(), Problem> {
         let rest = self.rest.trim();
         if rest.is_empty() {

@@ -76,7 +76,7 @@ impl CommandDefinition for Run {
     }
 }
 
-/// Supplies options to a loop that has not started: confirms its text if that is required, and replaces its options.
+/// Supplies options to a loop that has not started: confirms its text if a confirmation is required, and replaces its options.
 ///
 /// # Errors
 /// The options are invalid for the loop, which is then unchanged.

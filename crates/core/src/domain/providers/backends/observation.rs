@@ -56,7 +56,7 @@ pub enum BackendObservation {
     /// The configuration was read. Each fingerprint is a text that changes with the settings, the program or the key of the
     /// backend.
     Configured { fingerprints: BTreeMap<String, String> },
-    /// Time passed, and nothing else happened.
+    /// Time passed without another event.
     Elapsed,
 }
 

@@ -249,9 +249,9 @@ config_section! {
         pub max_requests_per_window: Option<u32>, in 1..=1_000_000;
         /// Time within which calls are counted.
         pub window: Duration = Duration::hours(1), in Duration::seconds(1)..=Duration::days(1);
-        /// Maximum cost within an hour. A call that alone costs more is made if nothing was spent within the hour.
+        /// Maximum cost within an hour. A call that alone costs more may start if the cost within the hour is zero.
         pub max_cost_per_hour: Option<Usd>, in Usd::CENT..=Usd::dollars(1_000_000), at_most max_cost_per_day;
-        /// Maximum cost within 24 hours. A call that alone costs more is made if nothing was spent within the 24 hours.
+        /// Maximum cost within 24 hours. A call that alone costs more may start if the cost within the 24 hours is zero.
         pub max_cost_per_day: Option<Usd>, in Usd::CENT..=Usd::dollars(1_000_000);
         /// Percentage of the context window at which a new session is started instead of resuming the last one.
         /// {presets_with_context_window} report their window, `internal` has one; for all other commands it is known only if

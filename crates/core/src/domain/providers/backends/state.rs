@@ -123,7 +123,7 @@ impl Default for BackendStatus {
 }
 
 /// Probation after a cooldown. At first only one call may use the backend; later, as many calls may be unanswered as were
-/// answered. A recovering provider is thus not called by all loops at once.
+/// answered. This keeps all loops from calling a recovering provider at once.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Probation {

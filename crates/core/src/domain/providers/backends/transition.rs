@@ -416,7 +416,7 @@ fn active(now: Timestamp, on_probation: bool) -> BackendStatus {
 }
 
 /// Whether a call that started at `begun` started after the backend became active; true if its start is unknown. A cooldown for a
-/// configured threshold says nothing about the provider; calls that started before it remain fresh.
+/// configured threshold is no evidence about the provider; calls that started before it remain fresh.
 fn is_fresh(backend: &BackendState, begun: Option<Timestamp>) -> bool {
     match &backend.status {
         BackendStatus::Active { since: Some(since), .. } => begun.is_none_or(|begun| begun >= *since),

@@ -102,7 +102,7 @@ static CODE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^\[([0-9]{4})\]\[?"
 /// Words of a program before an error that another sentence can explain.
 static UNAUTHENTICATED: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?i)^failed to authenticate(?:[.:] *|$)").expect("constant pattern"));
-/// End of a sentence and what opens the next one.
+/// End of a sentence and start of the next one.
 static BOUNDARY: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r#"(?:[.!?:;|·•∙—–{\[("\]]|(?i:sorry),) *["'\[({]*"#).expect("constant pattern"));
 /// HTTP status before a message.
@@ -140,8 +140,8 @@ static BARE: LazyLock<Regex> = LazyLock::new(|| {
     .expect("constant pattern")
 });
 
-/// Reads the error with which a provider ended a run. Its sentences count without a provider's prefix. Where none is known, a word
-/// anywhere in it counts, unless the HTTP status of the call says something else.
+/// Reads the error with which a provider ended a run. Its sentences count without a provider's prefix. Where none is known, a
+/// word anywhere in it counts, unless the HTTP status of the call contradicts it.
 pub(super) fn read_answer(answer: &str, status: Option<u16>) -> Option<MessageLimit> {
     let folded = Folded::new(last_lines(tail(answer, MESSAGE_BYTES), LINES));
     folded.last_reading(status, true).or_else(|| {
@@ -186,7 +186,7 @@ fn head(text: &str, bytes: usize) -> &str {
 }
 
 /// Text folded to one line: without colors and frames, with white space collapsed, and with the quotes of nested JSON unescaped.
-/// It remembers where the original lines started. A message that was wrapped over several lines can thus be read as one.
+/// It remembers where the original lines started. This allows reading a message that was wrapped over several lines.
 struct Folded {
     text: String,
     starts: Vec<usize>,

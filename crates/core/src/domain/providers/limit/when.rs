@@ -9,7 +9,7 @@ use crate::domain::model::ids::Timestamp;
 use crate::domain::providers::limit::wording::ascii;
 use crate::domain::providers::limit::{duration, moment, plausible};
 
-/// Words before a time or a duration, most certain first. The group `after` precedes either of them.
+/// Words before a time or a duration, most certain first. The group `after` precedes a time or a duration.
 static FIELD: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&ascii(
         r#"(?ix)

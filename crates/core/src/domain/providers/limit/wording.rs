@@ -247,7 +247,7 @@ static ALONE: LazyLock<Set> = LazyLock::new(|| Set::new(Nothing));
 static OF_PROVIDER: LazyLock<Set> = LazyLock::new(|| Set::new(Provider));
 static TIMED: LazyLock<Set> = LazyLock::new(|| Set::new(Time));
 
-/// Returns the limit at the start of `text`, by sentences that need nothing else.
+/// Returns the limit at the start of `text`, by sentences that suffice alone.
 pub(super) fn specific(text: &str) -> Option<LimitKind> {
     ALONE.kind(text)
 }

@@ -31,7 +31,7 @@ pub enum AuditEvent {
     AlarmRaised,
     /// The condition of an alarm became false, so the alarm was cleared.
     AlarmCleared,
-    /// Another model was asked for a second opinion.
+    /// The service requested a second opinion from another model.
     SecondOpinion,
     /// An assistant gave no usable answer for the first time in the loop.
     AssistantFailed,

@@ -70,9 +70,8 @@ impl<'a> DetectionInput<'a> {
         }
     }
 
-    /// Whether the loop makes progress: one of the last two iterations was better than all previous ones in completion,
-    /// failing tests or errors. If nothing is counted, a new error is progress as well. Also true for fewer than three
-    /// iterations.
+    /// Whether the loop makes progress: one of the last two iterations was better than all previous ones in completion, failing
+    /// tests or errors. If no check has counts, a new error is progress as well. Also true for fewer than three iterations.
     pub fn progressing(&self) -> bool {
         let (before, new) = self.history.split_at(self.history.len().saturating_sub(2));
         if before.is_empty() {
@@ -85,7 +84,7 @@ impl<'a> DetectionInput<'a> {
             || self.is_all_or_nothing() && self.progress_rate().still < 2
     }
 
-    /// Whether nothing is counted, so completion changes only when a whole check passes or fails.
+    /// Whether no check has counts, so that completion changes only when a whole check passes or fails.
     pub fn is_all_or_nothing(&self) -> bool {
         Record::is_all_or_nothing(self.history)
     }

@@ -118,9 +118,9 @@ impl<'a> Objective<'a> {
         Self { text, words: WordCounts::of(text) }
     }
 
-    /// Returns the cosine of the words of the task and of the more similar text of an iteration, 0..1; `None` if they
-    /// cannot be compared. Texts about the same subject share few words: a cosine of 1/8 means half similar, hence the cube
-    /// root of the similarity.
+    /// Returns the cosine of the words of the task and of the more similar text of an iteration, 0..1; `None` if they cannot be
+    /// compared. Texts about the same subject share few words: a cosine of 1/8 means half similar, so the function returns the
+    /// cube root of the similarity.
     fn cosine(&self, record: &Record) -> Option<f64> {
         let by_words = |text: &String| {
             let words = WordCounts::of(text);

@@ -98,8 +98,8 @@ pub struct OversightReport {
 }
 
 impl OversightReport {
-    /// Returns the statistics of a loop with these iterations, oldest first. `finished` says whether the loop finished its task;
-    /// `min_progress` is the gain of completion that counts as progress, 0..1.
+    /// Returns the statistics of a loop with these iterations, oldest first. `finished` states whether the loop finished its
+    /// task; `min_progress` is the gain of completion that counts as progress, 0..1.
     pub fn of(state: &OverseerState, course: &[CourseStep], finished: bool, min_progress: f64) -> Self {
         let mut report = Self {
             detections: state.detections.clone(),

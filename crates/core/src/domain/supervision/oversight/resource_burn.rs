@@ -127,7 +127,7 @@ impl DetectionDefinition for ResourceBurnSettings {
         Detection::of(DetectionKind::ResourceBurn, if nearly_done { severity.lowered() } else { severity }, evidence)
     }
 
-    /// Whether the used resources achieved so little completion that the loop should end.
+    /// Whether the loop should end, because its completion is too low for the used resources.
     fn ends_loop(&self, input: &DetectionInput<'_>, _: &OverseerState) -> bool {
         let efficiency = input.last.completion.get() / f64::from(number(input.history));
         efficiency < self.abort_efficiency && input.last.completion.get() < self.abort_completion

@@ -76,7 +76,7 @@ pub struct StateAssessment {
     pub iterations_left: f64,
     /// Number of iterations since the last progress.
     pub without_progress: u32,
-    /// Number of iterations without progress after which a person is asked.
+    /// Number of iterations without progress after which the loop asks a person.
     pub escalates_after: u32,
     /// Open blockers, most frequent first.
     pub blockers: Vec<OpenBlocker>,
@@ -141,8 +141,8 @@ fn budget_used(history: &[Record], facts: &TaskFacts) -> f64 {
     uses.into_iter().filter_map(share).fold(0.0, f64::max)
 }
 
-/// Returns the number of newest iterations without progress: without a sufficient gain of completion and, if nothing is
-/// counted, without a new error.
+/// Returns the number of newest iterations without progress: without a sufficient gain of completion and, if no check has counts,
+/// without a new error.
 fn without_progress(history: &[Record], min_progress: f64) -> u32 {
     let (mut reached, mut without) = (0.0, 0);
     let (all_or_nothing, mut seen_errors) = (Record::is_all_or_nothing(history), SeenErrors::default());

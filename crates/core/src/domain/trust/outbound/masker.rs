@@ -51,7 +51,7 @@ struct KnownValues {
     names: Vec<Arc<str>>,
 }
 
-/// Search for several forms at once. Each form knows the value that it belongs to.
+/// Search for several forms at once. Each form refers to its value.
 ///
 /// Only the starts of forms are in the automaton, which is several times smaller and faster to build for that.
 struct FormSearch {
@@ -207,8 +207,8 @@ impl Masker {
     }
 
     /// Returns the secrets in arbitrary bytes, in order and without overlaps. Finds secrets that are plain, encoded, or split
-    /// over lines or string literals. Does not unpack archives; see [`Self::found_in_file`]. A long input is viewed in parts, so
-    /// that the memory does not grow with it.
+    /// over lines or string literals. Does not unpack archives; see [`Self::found_in_file`]. Scans a long input in parts, so that
+    /// memory use does not grow with the input.
     pub fn found(&self, bytes: &[u8]) -> Vec<FoundSecret> {
         let mut all = Vec::new();
         let mut start = 0;

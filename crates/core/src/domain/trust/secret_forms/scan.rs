@@ -249,7 +249,7 @@ impl StreamRedactor {
         Self { least, ..self }
     }
 
-    /// Reads bytes; returns those that can be passed on.
+    /// Reads bytes; returns the bytes that can be passed on.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut clean = Vec::with_capacity(bytes.len() + self.held.len());
         for byte in bytes {

@@ -86,7 +86,7 @@ fn reads_status<'a>(mut lines: impl Iterator<Item = &'a str>) -> bool {
     lets && lines.take(5).any(|line| line.contains("$?") || line.contains("PIPESTATUS"))
 }
 
-/// Whether a shell command only prepares or cleans up, so that its failure says nothing about the program.
+/// Whether a shell command only prepares or cleans up, so that its failure is no evidence about the program.
 fn prepares(command: &str) -> bool {
     pattern!(
         PREPARES,

@@ -160,7 +160,7 @@ impl<'a> CheckStart<'a> {
         read && !self.base.iter().any(|other| other.starts_with(vendor))
     }
 
-    /// Whether a command executes a file that runs checks: a shell script, or another script whose path says so. A program that a
+    /// Whether a command executes a file that runs checks: a shell script, or another script with such a path. A program that a
     /// command executes or reads is the subject of the check and does not count.
     fn executes(&self, path: &str) -> bool {
         let shell = matches!(extension(path), "" | "sh" | "bash" | "zsh" | "ksh" | "ps1" | "bat" | "cmd");
@@ -169,8 +169,8 @@ impl<'a> CheckStart<'a> {
         (shell || ABOUT_CHECKS.is_match(path)) && self.runs(path) || called() || self.compiles(path)
     }
 
-    /// Whether only the name of a file of the base, or a command, says that the file starts checks. False for files that tools read
-    /// by themselves.
+    /// Whether only the name of a file of the base, or a command, indicates that the file starts checks. False for files that
+    /// tools read by themselves.
     pub(super) fn is_script(&self, path: &str) -> bool {
         let name = path.rsplit('/').next().unwrap_or(path);
         let read = READ.is_match(name) || READ_FOLDER.is_match(path) || is_check_config(path) || is_makefile(path);
@@ -392,7 +392,7 @@ pub fn found_name(path: &str) -> Option<&str> {
     (!is_known && !stem.is_empty()).then_some(stem)
 }
 
-/// Whether the output of a check says that a program, module or header with this name was not found. A new file with this name
+/// Whether the output of a check reports that a program, module or header with this name was not found. A new file with this name
 /// then replaces nothing.
 pub fn is_missing(output: &str, name: &str) -> bool {
     pattern!(

@@ -55,7 +55,7 @@ pub struct TestData<'a> {
 #[derive(Debug)]
 struct DataFile {
     path: String,
-    /// Paths by which the data can be read: its own, and those through links.
+    /// Paths by which the data can be read, including paths through links.
     names: Vec<String>,
     of_tests: Option<DataUse>,
     of_program: bool,

@@ -20,7 +20,7 @@ pub(in crate::domain::supervision::control) struct AlarmFacts<'a> {
     pub(in crate::domain::supervision::control) slide: u32,
 }
 
-/// Evaluates all conditions and returns those that are true. Returns none for finished work.
+/// Evaluates all conditions and returns the true ones. Returns none for finished work.
 pub(in crate::domain::supervision::control) fn check(
     facts: &AlarmFacts<'_>,
     settings: &ControlSettings,

@@ -85,7 +85,7 @@ struct TokenLimit {
     builder: TreeBuilder<usize, HtmlTree>,
     /// Whether a token arrived since the flag was last reset.
     heard: Cell<bool>,
-    /// Whether a limit was reached, after which nothing is built.
+    /// Whether a limit was reached, after which the tree does not grow.
     full: Cell<bool>,
     tokens: Cell<usize>,
 }
