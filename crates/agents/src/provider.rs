@@ -56,7 +56,7 @@ pub struct ApiSettings {
     pub key: Option<SecretString>,
     /// WireName format.
     pub wire: WireName,
-    /// Names of models: the provider's by the operator's. Other names are sent unchanged.
+    /// Provider's name of each model, by the operator's name. Other names are sent unchanged.
     pub models: BTreeMap<String, String>,
     /// Time limit for a response, even if a request allows more.
     pub timeout: Duration,

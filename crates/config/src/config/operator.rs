@@ -485,8 +485,9 @@ config_section! {
 config_section! {
     /// Retention of data.
     pub struct RetentionSection {
-        /// Days that prompts, output, answers and events of agents are kept, the summaries and reflections of loops after their end, and
-        /// deliveries after they were processed. A delivery that is received again later is processed again.
+        /// Retention in days: of prompts, output, answers and events of agents, of summaries and reflections after the loop's
+        /// end, and of deliveries after their processing. The service processes a delivery again if it arrives again after this
+        /// period.
         pub days: u32 = 30, in 7..=3_650;
     }
 }

@@ -75,8 +75,8 @@ impl Housekeeping {
             .map(drop)
     }
 
-    /// Removes the work trees of `standing` whose loops are not `live`; with `everything` also files of loops whose time of
-    /// retention is over.
+    /// Removes the work trees of `standing` whose loops are not `live`; with `everything`, also removes files of loops after
+    /// their retention period.
     async fn clean_host(&self, standing: StandingTrees, live: HashSet<LoopId>, everything: bool) {
         let StandingTrees { trees, looked_at } = standing;
         let reaped = async { self.workspaces.reap(trees?, &live).await };

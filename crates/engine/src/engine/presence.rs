@@ -38,7 +38,7 @@ async fn answer<T>(forge: &dyn Forge, asked: impl Future<Output = ForgeResult<T>
     }
 }
 
-/// Meets forges: learns the service's accounts, and retries forges that do not answer.
+/// Queries the forges for the service's accounts, and retries forges that do not respond.
 pub struct Presence {
     pub(super) context: ServiceContext,
     pub(super) forges: Arc<Forges>,

@@ -162,8 +162,7 @@ impl<'a> GitCommand<'a> {
         self
     }
 
-    /// Leaves it to the next update of a ref to make the objects durable that this command writes, where the file system
-    /// allows it ([`SyncMethod`]).
+    /// Lets the next update of a ref make this command's objects durable, if the file system allows it ([`SyncMethod`]).
     pub fn synced_by_ref(mut self) -> Self {
         self.synced_by_ref = true;
         self

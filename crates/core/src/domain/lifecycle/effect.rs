@@ -104,8 +104,8 @@ macro_rules! groups {
 
 groups!(Work(WorkEffect), Forge(ForgeEffect), Channel(ChannelEffect), Timer(TimerEffect), Store(StoreEffect));
 
-/// Work of a loop. Most of it has the ticket of the step that requested it: an outcome with another ticket is outdated and changes
-/// nothing.
+/// Work of a loop. Most of it has the ticket of the step that requested it: an outcome with another ticket is outdated and has no
+/// effect.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "effect", rename_all = "snake_case")]
 pub enum WorkEffect {

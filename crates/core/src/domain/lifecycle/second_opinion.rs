@@ -8,7 +8,7 @@ use crate::domain::loops::{Guidance, GuidanceSource, LoopState, LoopStep, LoopSt
 use crate::domain::model::opinion::{OpinionEnd, OpinionFinding, OpinionRun, OpinionVerdict};
 use crate::domain::supervision::oversight::{AuditEntry, AuditEvent};
 
-/// Maximum number of runs about one commit. A run that is lost because the service stopped is repeated.
+/// Maximum number of runs about one commit. The loop repeats a run that was lost because the service stopped.
 const MAX_RUNS: u32 = 2;
 
 /// Requests a second opinion about the head. Returns `false` if none is configured, or if there already is one.

@@ -142,9 +142,9 @@ fn may_object(objectors: &BTreeSet<String>, then: &CheckOutcome) -> bool {
     unknown || !objectors.is_disjoint(&then.runners)
 }
 
-/// Returns the reason why a check that exited 0 does not pass: its output has no report of tests, and nothing that an earlier run,
-/// whose report counted passing tests, did not print. The tests then ended before the report. `None` if the output has another
-/// line, which may be a report that was not understood.
+/// Returns the reason why a check that exited 0 does not pass: its output has no report of tests, and each line also occurs in an
+/// earlier run whose report counted passing tests. The tests then ended before the report. `None` if the output has another line,
+/// which may be a report that was not understood.
 fn lost_report(then: &CheckOutcome, now: &CheckOutcome) -> Option<String> {
     let counted = then.tests.filter(|tests| tests.passing > 0 && now.tests.is_none())?;
     // Numbers such as times differ in each run.

@@ -134,7 +134,7 @@ pub enum CommandInput {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         plan: bool,
     },
-    /// A person with permission submitted a review. Each remark has a key, so that a repeated one is recognized.
+    /// A person with permission submitted a review. Each remark has a key, so that the loop recognizes a repeated remark.
     Reviewed {
         by: User,
         items: Vec<(String, Guidance)>,

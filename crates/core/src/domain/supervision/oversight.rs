@@ -140,8 +140,8 @@ pub struct OversightVerdict {
     pub decision: OversightDecision,
     /// Directives for the start of the next prompt, in the order of the detections.
     pub directives: Vec<Directive>,
-    /// Iteration whose state must be restored before the pause; 0 is the state before the first iteration. `None` to restore
-    /// nothing.
+    /// Iteration whose state must be restored before the pause; 0 is the state before the first iteration. `None` to keep the
+    /// files.
     pub restore: Option<u32>,
     /// Escalation to people; `None` without news.
     pub escalation: Option<Escalation>,

@@ -48,8 +48,8 @@ fn others_may(path: &Path, permissions: u32) -> bool {
 pub(super) struct Unreachable {
     /// Sockets to which programs could connect.
     pub(super) sockets: Vec<PathBuf>,
-    /// Files and folders that only their owner or group may read, at most [`MOST_PRIVATE`]. Those in a shown folder
-    /// that is itself private are left out, because its permissions say nothing about its files.
+    /// Files and folders that only their owner or group may read, at most [`MOST_PRIVATE`]. Omits files in a shown private
+    /// folder, because the folder's permissions are no evidence about its files.
     pub(super) private: Vec<PathBuf>,
 }
 

@@ -84,8 +84,7 @@ pub fn parse(text: &str, masker: &Masker) -> Result<Vec<Learning>, Failure> {
     Ok(learnings)
 }
 
-/// Stores parsed learnings. New sources are added to existing learnings, so importing the same file again changes
-/// nothing.
+/// Stores parsed learnings. New sources are added to existing learnings, so importing the same file again has no effect.
 pub fn import(
     c: &Connection,
     learnings: &[Learning],

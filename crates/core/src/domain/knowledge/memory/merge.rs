@@ -28,8 +28,8 @@ pub fn contradicts(a: &Learning, b: &Learning, settings: &MemorySettings) -> boo
     opposite && a.task_type == b.task_type && is_same_repository(a, b) && is_alike(a, b, settings)
 }
 
-/// Returns a known learning updated with a new sighting. Weights the confidence by the numbers of sightings, within the
-/// limits for one sighting, and joins the sources. A sighting from a known source changes nothing.
+/// Returns a known learning updated with a new sighting. Weights the confidence by the numbers of sightings, within the limits
+/// for one sighting, and joins the sources. A sighting from a known source has no effect.
 #[must_use]
 pub fn absorb(known: &Learning, new: &Learning, settings: &MemorySettings, now: Timestamp) -> Learning {
     let mut merged = known.clone();

@@ -60,7 +60,7 @@ fn is_within(literal: &str, new: &str) -> bool {
         })
 }
 
-/// Whether the new line is the old one with text added at its end. A longer path is another, narrower one.
+/// Whether the new line is the old one with text added at its end. A longer path is narrower.
 fn grows(old: &str, new: &str) -> bool {
     let plain = |line: &str| line.trim().trim_end_matches([',', ']', '}', ')', '"']).to_owned();
     plain(new).strip_prefix(&plain(old)).is_some_and(|rest| !rest.starts_with(['/', '.', ':']))
