@@ -10,7 +10,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     // Before anything else: secrets are read soon. If the system refuses, the program continues without it.
     if let Err(error) = ralph_bot::process::harden() {
-        anstream::eprintln!("warning: could not protect this process's memory from other processes of this account: {error}");
+        anstream::eprintln!(
+            "warning: could not protect this process's memory from other processes of this account: {error}"
+        );
     }
     ralph_bot::cli::main()
 }

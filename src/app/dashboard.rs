@@ -131,7 +131,11 @@ pub(super) async fn open(
     let own = Url::parse(&format!("http://{address}")).context("the dashboard's address is not valid")?;
     let public = config.server.public_url.clone().filter(|_| has_login);
     let base = public.unwrap_or(own);
-    let token = if has_login { None } else { Some(random_secret().context("could not read random numbers from the system")?.into()) };
+    let token = if has_login {
+        None
+    } else {
+        Some(random_secret().context("could not read random numbers from the system")?.into())
+    };
     let operators = config.dashboard.operators.clone();
     let settings = AccessSettings { token: token.clone(), base: base.clone(), operators, logins };
     let access = WebAccess::new(settings).context("cannot create the HTTP client for logins")?;

@@ -127,7 +127,7 @@ fn judged(
             let refusal_of_public = (required == SandboxRequired::Auto).then(|| {
                 format!(
                     "this repository is public, which needs the sandbox of tier A, and this machine has that of tier B ({why}); \
-                     `ralph-bot check` says more; to accept tier B, set `sandbox: {{ required: landlock }}`"
+                     `ralph-bot check` prints details; to accept tier B, set `sandbox: {{ required: landlock }}`"
                 )
             });
             let words = format!("Landlock (tier B){network}");

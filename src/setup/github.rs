@@ -191,10 +191,8 @@ impl AppRequest {
         let (web, public) = (self.web()?, self.public()?);
         self.api()?;
         if let Some(kept) = pending(place)? {
-            let problem = Failure::new(format!(
-                "an App named in {} was created before and is not configured yet",
-                kept.display()
-            ));
+            let problem =
+                Failure::new(format!("the App in {} already exists and is not configured yet", kept.display()));
             return Err(problem.with_hint("continue with it first"));
         }
         let mut wanted = vec![place.beside(&self.key_file())];
@@ -291,8 +289,9 @@ pub fn configure(place: &OperatorFileLocation) -> Result<CreatedForge, Failure> 
             None => {
                 has_own_secret = false;
                 if !path.exists() {
-                    let secret = random_secret()
-                        .map_err(|error| again(Failure::new("could not read random numbers from the system").caused_by(error)))?;
+                    let secret = random_secret().map_err(|error| {
+                        again(Failure::new("could not read random numbers from the system").caused_by(error))
+                    })?;
                     add(&path, "a new webhook secret", &secret.into())?;
                 }
             }

@@ -142,7 +142,8 @@ fn by_token(
             ask_for_token(StatusCode::FORBIDDEN, Some("This is not the token. It is new at each start."))
         }
         Err(error) => {
-            (StatusCode::INTERNAL_SERVER_ERROR, format!("could not read random numbers from the system: {error}\n")).into_response()
+            (StatusCode::INTERNAL_SERVER_ERROR, format!("could not read random numbers from the system: {error}\n"))
+                .into_response()
         }
     }
 }
@@ -336,7 +337,8 @@ fn offer(state: &Arc<SetupState>, browser: &SetupBrowser, request: AppRequest) -
     let back = Url::parse(&format!("{base}/setup")).ok().filter(|_| matches!(state.mode, SetupMode::Service));
     let started = redirect.map_err(not_an_address).and_then(|redirect| request.start(&state.place, redirect, back));
     let prepared = started.and_then(|started| {
-        let value = random_secret().map_err(|error| Failure::new("could not read random numbers from the system").caused_by(error))?;
+        let value = random_secret()
+            .map_err(|error| Failure::new("could not read random numbers from the system").caused_by(error))?;
         Ok((started.plan.manifest()?, started.plan.form_address(&value), value, started))
     });
     match prepared {

@@ -136,8 +136,8 @@ impl BotTokenRequest {
         }
         // A secret that is there was made by an attempt that did not come to its end.
         if let Some(file) = self.secret_file().filter(|file| !place.beside(file).exists()) {
-            let secret =
-                random_secret().map_err(|error| Failure::new("could not read random numbers from the system").caused_by(error))?;
+            let secret = random_secret()
+                .map_err(|error| Failure::new("could not read random numbers from the system").caused_by(error))?;
             add(file, "a webhook secret", &secret.into())?;
         }
         files::write_config(&place.file, known.as_deref(), &text)?;

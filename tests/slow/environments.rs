@@ -287,7 +287,7 @@ async fn read_only_repository_is_refused_before_the_agent_starts() {
     command.current_dir(root).env_clear().env("PATH", PATH).env("HOME", root.join("home"));
     let output = command.env("XDG_STATE_HOME", root.join("state")).output().await.expect("it starts");
     let text = printed(&output);
-    assert!(text.contains(".git cannot be written to, so no branch can be created: Read-only file system"), "{text}");
+    assert!(text.contains(".git to create a branch: Read-only file system"), "{text}");
     assert!(text.contains("local: 2\n") && text.contains("check: 0\n"), "`check` needs no write access: {text}");
     assert!(text.contains("could not write ./gitea-webhook-secret: Read-only file system"), "{text}");
     assert!(text.contains("init: 1\n"), "{text}");

@@ -164,7 +164,8 @@ async fn each_json_log_line_contains_the_loop_id(dialect: Dialect) {
     };
     assert!(named("step") >= 5, "every step of the loop is a line: {log}");
     assert_eq!(named("effect failed; the service retries it"), 1);
-    let failed = lines.iter().find(|line| line["message"] == "effect failed; the service retries it").expect("it is there");
+    let failed =
+        lines.iter().find(|line| line["message"] == "effect failed; the service retries it").expect("it is there");
     assert_eq!(failed["span"]["loop_id"], done.id.as_str(), "the context of an effect: {failed}");
     service.finish().await;
 }

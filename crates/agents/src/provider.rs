@@ -145,7 +145,7 @@ impl ApiClient {
 
     async fn answer(&self, request: &ChatRequest) -> Result<ChatAnswer, CallError> {
         let body = serde_json::to_vec(&self.wire.body(request, self.vendor))
-            .map_err(|error| self.failed(&format!("the request cannot be encoded: {error}"), false, None))?;
+            .map_err(|error| self.failed(&format!("cannot encode the request: {error}"), false, None))?;
         let post = || self.client.post(self.calls.clone()).header(CONTENT_TYPE, "application/json").body(body.clone());
         let wait = request.timeout.min(self.timeout);
         let bytes = self.bounded(wait, self.exchange(post)).await?;

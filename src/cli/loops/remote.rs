@@ -185,7 +185,9 @@ impl RemoteLoops {
         let body = response
             .bytes()
             .await
-            .map_err(|error| Failure::new(format!("the connection to {server} broke off during its answer")).caused_by(error))
+            .map_err(|error| {
+                Failure::new(format!("the connection to {server} broke off during its answer")).caused_by(error)
+            })
             .map_err(|problem| CliError::failed(problem.with_hint("try again")))?;
         let Some(version) = version else {
             let why = "answered, but it has no API of ralph-bot at this address";
@@ -211,7 +213,7 @@ impl RemoteLoops {
 
     fn other_version(&self, version: &str, error: serde_json::Error) -> CliError {
         let own = env!("CARGO_PKG_VERSION");
-        let problem = Failure::new(format!("the answer of {} cannot be read", self.server)).caused_by(error);
+        let problem = Failure::new(format!("cannot read the answer of {}", self.server)).caused_by(error);
         let version = one_line(version);
         CliError::failed(
             problem.with_hint(format!("the service has version {version}, this command {own}: use the same version")),

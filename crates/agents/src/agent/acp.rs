@@ -203,7 +203,7 @@ impl AcpClient {
                     Some(VERSION) => self.open_session(),
                     version => {
                         let version = version.map_or_else(|| "no version".to_owned(), |n| format!("version {n}"));
-                        let reason = format!("it speaks {version} of ACP, and ralph-bot speaks version {VERSION}");
+                        let reason = format!("it supports {version} of ACP, and ralph-bot supports version {VERSION}");
                         self.end(AgentStatus::Unavailable { reason });
                     }
                 }

@@ -317,7 +317,7 @@ impl BrokeredModel {
             {
                 call.refused();
             }
-            let why = format!("the model cannot be reached: {}", error_chain(&error.without_url()));
+            let why = format!("cannot reach the model: {}", error_chain(&error.without_url()));
             RefusedRequest { status: StatusCode::BAD_GATEWAY, kind: "api_error", why }
         });
         let upstream = sent?;

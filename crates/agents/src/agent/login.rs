@@ -72,7 +72,7 @@ impl LoginFile {
     /// A message that names the file and a remedy.
     pub(super) fn place(&self, home: &Path) -> Result<PlacedLogin<'_>, Failure> {
         let shown = self.source.display();
-        let unreadable = || Failure::new(format!("the login in {shown} cannot be read")).with_hint("log in again");
+        let unreadable = || Failure::new(format!("cannot read the login in {shown}")).with_hint("log in again");
         let before = self.read().map_err(|error| unreadable().caused_by(error))?;
         let copy = home.join(self.in_home);
         let write = || {
@@ -285,7 +285,7 @@ mod tests {
         );
         let error = LoginFile { source: "/nonexistent/auth.json".into(), ..login }.place(folder.path()).map(drop);
         let error = error.expect_err("missing");
-        assert!(error.to_string().contains("/nonexistent/auth.json cannot be read"));
+        assert!(error.to_string().contains("cannot read the login in /nonexistent/auth.json"));
         assert!(std::error::Error::source(&error).is_some_and(|cause| cause.is::<io::Error>()), "{error:?}");
         assert_eq!(
             format!("{error:#}"),

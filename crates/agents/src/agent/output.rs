@@ -243,7 +243,7 @@ impl OutputAccumulator {
         if !self.has_unknown_event {
             self.has_unknown_event = true;
             let kind = shortened(kind, MAX_NAME);
-            self.add_note(format!("it printed an event {kind:?}, which this version of ralph-bot does not know"));
+            self.add_note(format!("it printed an event {kind:?}, which this version of ralph-bot does not support"));
         }
         let text = ["text", "message", "content"].iter().find_map(|name| event[*name].as_str());
         let text = text.map_or_else(|| event.to_string(), str::to_owned);
@@ -288,7 +288,7 @@ impl OutputAccumulator {
                     self.last_text = printed;
                 }
                 self.add_note(
-                    "its output is not in a format that this version of ralph-bot knows; it was read as text"
+                    "its output has no format that this version of ralph-bot supports; ralph-bot read it as text"
                         .to_owned(),
                 );
                 AgentStatus::Finished

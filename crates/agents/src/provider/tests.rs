@@ -135,7 +135,11 @@ async fn refusals_contain_signs_of_a_limit() {
 async fn invalid_answers_are_errors() {
     let whole = |body: &str| StubReply::error(200, body);
     for (reply, words, retryable) in [
-        (whole("<html>Sign in</html>"), "not JSON (expected value at line 1 column 1); it starts with: a web page", false),
+        (
+            whole("<html>Sign in</html>"),
+            "not JSON (expected value at line 1 column 1); it starts with: a web page",
+            false,
+        ),
         (whole("{\"content\":[{\"type\":\"te"), "not JSON (EOF", false),
         (whole(""), "not JSON", false),
         (whole("{}"), "not have the format `messages`: `content` is missing", false),

@@ -90,16 +90,14 @@ impl StaticModel {
         let optional = |name: &str| match tensors.tensor(name) {
             Ok(tensor) if tensor.shape() == [vocabulary] => numbers(&tensor),
             Ok(tensor) => Err(Failure::new(format!(
-                "{name} has the shape {:?}; the tokenizer knows {vocabulary} tokens",
+                "{name} has the shape {:?}; the tokenizer has {vocabulary} tokens",
                 tensor.shape()
             ))),
             Err(_) => Ok(Vec::new()),
         };
         let (weights, rows) = (optional("weights")?, optional("mapping")?);
         if rows.is_empty() && count < vocabulary {
-            return Err(Failure::new(format!(
-                "its table has {count} vectors; the tokenizer knows {vocabulary} tokens"
-            )));
+            return Err(Failure::new(format!("its table has {count} vectors; the tokenizer has {vocabulary} tokens")));
         }
         if rows.iter().any(|row| !(0.0..count as f32).contains(row)) {
             return Err(Failure::new(format!(

@@ -229,7 +229,7 @@ impl mcp::Learnings for RepositoryLearnings {
         let query = LearningQuery { text: query.to_owned(), task_type, repository, embedding };
         let now = self.clock.now();
         let found = store::recall(&self.store, query, self.settings.clone(), now).await;
-        let found = found.map_err(|error| Failure::new("the memory cannot be read now").caused_by(error))?;
+        let found = found.map_err(|error| Failure::new("cannot read the memory now").caused_by(error))?;
         Ok(found.into_iter().map(|recalled| recalled.learning.line()).collect())
     }
 }

@@ -324,7 +324,7 @@ impl Calls {
         let failed = last.filter(|last| current.agent.failures == 0 && !last.agent_problem.is_empty());
         let Some(name) = failed.map(|last| last.served.backend.clone()) else { return };
         let known = self.context.store.read(calls::state).await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "the state of the backends cannot be read");
+            tracing::warn!(%error, "cannot read the state of the backends");
             Backends::default()
         });
         let Some(backend) = known.backends.get(&name) else { return };

@@ -371,9 +371,9 @@ async fn watch(context: ServiceContext) {
     }
 }
 
-/// Renews the leases of the running work. A lease that was not renewed for any reason counts as lost: the work is
-/// cancelled, which ends its processes, and only then asks the store whether another process has taken over. On a full disk the
-/// work continues, because no process can take over. With `runs`, also records the heartbeat of the host.
+/// Renews the leases of the running work. A lease that was not renewed for any reason counts as lost: the heartbeat cancels the
+/// work, which ends its processes, and only then asks the store whether another process has taken over. On a full disk the work
+/// continues, because no process can take over. With `runs`, also records the heartbeat of the host.
 async fn heartbeat(leases: Arc<Leases>, runs: bool) {
     let third = leases.pace.lease / 3;
     while !leases.context.stopping.is_cancelled() {

@@ -246,7 +246,7 @@ fn read<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, Failure> {
 fn store_error_message(error: StoreError) -> String {
     tracing::warn!(%error, "could not read the session memory");
     if matches!(error, StoreError::TooSlow) {
-        return format!("the search took longer than {} s; ask for less", MAX_TIME.as_secs());
+        return format!("the search took longer than {} s; narrow the query", MAX_TIME.as_secs());
     }
     "the session memory is unavailable now; continue without it".to_owned()
 }

@@ -120,7 +120,7 @@ impl Local {
         // The name comes from the folder; branches are in the common git directory of all work trees.
         let folder = if git_dir.ends_with(".git") { git_dir.parent().unwrap_or(&git_dir) } else { &git_dir };
         let url = Url::from_file_path(&git_dir)
-            .map_err(|()| Failure::new(format!("{} cannot be converted to an address", git_dir.display())))?;
+            .map_err(|()| Failure::new(format!("cannot convert {} to an address", git_dir.display())))?;
         let repo = RepoRef {
             forge: ForgeName::new(NAME),
             id: id_of(&git_dir),

@@ -416,7 +416,7 @@ fn missing(c: &Connection) -> StoreResult<Vec<(String, String)>> {
 
 /// Saves a row for a loop with unreadable data, from the columns of its table.
 fn save_unreadable(c: &Connection, id: &str, why: &str) -> StoreResult<()> {
-    tracing::warn!(loop_id = id, why, "a stored loop cannot be read; lists show only its state");
+    tracing::warn!(loop_id = id, why, "cannot read a stored loop; lists show only its state");
     let sql = "INSERT INTO loop_summaries (loop_id, forge, repo_id, owner, name, issue, title, url, state, open, waits, person_id,
             person, reason, iterations, max_iterations, completion, cost, cost_limit, branch, created_at, updated_at)
         SELECT id, forge, repo_id, '', '', issue, '', '', state, open, 0, 0, '', 'Its stored data cannot be read.', 0, 0, 0, 0, 0,

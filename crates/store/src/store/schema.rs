@@ -107,7 +107,8 @@ pub(super) fn migrate(connection: &mut Connection) -> StoreResult<()> {
             return Ok(());
         }
         let Some(sql) = MIGRATIONS.get(done as usize) else {
-            let detail = format!("its schema has version {done}, and this version of ralph-bot knows {known}; {NEWER}");
+            let detail =
+                format!("its schema has version {done}, and this version of ralph-bot supports {known}; {NEWER}");
             return Err(failure(detail));
         };
         let run = |connection: &mut Connection| {

@@ -84,9 +84,7 @@ pub enum ListenError {
     #[error("{MAX_LISTENERS} listeners are connected, which is the maximum; try again in a minute")]
     Full,
     /// The last event's id is not in this feed's format.
-    #[error(
-        "the id of the last event is not of the form STEP-ACTIVITY-OUTPUT; omit it to start with the next event"
-    )]
+    #[error("the id of the last event is not of the form STEP-ACTIVITY-OUTPUT; omit it to start with the next event")]
     BadPosition,
     /// The database cannot be read.
     #[error(transparent)]
@@ -282,7 +280,7 @@ impl LiveListener {
                 }
                 Ok(FeedNotice::Gap) | Err(broadcast::error::RecvError::Lagged(_)) => {
                     if let Err(error) = self.replay().await {
-                        tracing::warn!(%error, "a listener's events cannot be read");
+                        tracing::warn!(%error, "cannot read a listener's events");
                         return None;
                     }
                 }

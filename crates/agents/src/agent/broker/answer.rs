@@ -134,7 +134,10 @@ impl StreamState {
                 Some(Err(error)) => {
                     self.is_over = true;
                     self.call = None;
-                    let why = format!("the connection to the model broke off during its answer: {}", error_chain(&error.without_url()));
+                    let why = format!(
+                        "the connection to the model broke off during its answer: {}",
+                        error_chain(&error.without_url())
+                    );
                     return Some(Err(std::io::Error::other(why)));
                 }
                 None => {

@@ -149,7 +149,7 @@ impl Tree<'_> {
     /// Opens a folder without following symbolic links. With `make`, missing folders are created.
     fn folder(&self, parts: &[String], make: bool) -> Result<OwnedFd, Failure> {
         let mut folder = openat(CWD, self.top, FOLDER, Mode::empty())
-            .map_err(|error| format!("the work tree cannot be opened ({error})"))?;
+            .map_err(|error| format!("cannot open the work tree ({error})"))?;
         for part in parts {
             folder = match openat(&folder, part.as_str(), FOLDER, Mode::empty()) {
                 Err(Errno::NOENT) if make => mkdirat(&folder, part.as_str(), Mode::from_raw_mode(0o777))
@@ -201,14 +201,14 @@ impl Tree<'_> {
             }
             Ok(_) => return Err(Failure::new(format!("{path} is not a regular file (links are not followed)"))),
             Err(Errno::NOENT) => None,
-            Err(error) => return Err(Failure::new(format!("{path} cannot be inspected ({error})"))),
+            Err(error) => return Err(Failure::new(format!("cannot inspect {path} ({error})"))),
         };
         let beside = format!(".ralph-{}", uuid::Uuid::now_v7().simple());
         let placed = placed(&folder, &beside, name, text, mode);
         if placed.is_err() {
             let _ = unlinkat(&folder, beside.as_str(), AtFlags::empty());
         }
-        placed.map_err(|error| format!("{path} cannot be written ({error})"))?;
+        placed.map_err(|error| format!("cannot write {path} ({error})"))?;
         Ok(mode.is_none())
     }
 }
@@ -228,7 +228,7 @@ fn unopened(part: &str, error: Errno) -> String {
     match error {
         Errno::NOENT => format!("there is no {part:?}"),
         Errno::LOOP | Errno::NOTDIR => format!("{part:?} is not a folder (symbolic links are not followed)"),
-        other => format!("{part:?} cannot be opened ({other})"),
+        other => format!("cannot open {part:?} ({other})"),
     }
 }
 
@@ -238,9 +238,9 @@ fn contents(folder: &impl AsFd, path: &str, name: &str) -> Result<Vec<u8>, Failu
     let file = openat(folder, name, flags, Mode::empty()).map_err(|error| match error {
         Errno::NOENT => format!("there is no file {path}"),
         Errno::LOOP => format!("{path} is a symbolic link, which is not followed"),
-        other => format!("{path} cannot be opened ({other})"),
+        other => format!("cannot open {path} ({other})"),
     })?;
-    let stat = rustix::fs::fstat(&file).map_err(|error| format!("{path} cannot be read ({error})"))?;
+    let stat = rustix::fs::fstat(&file).map_err(|error| format!("cannot read {path} ({error})"))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(Failure::new(format!("{path} is not a regular file")));
     }
@@ -248,7 +248,7 @@ fn contents(folder: &impl AsFd, path: &str, name: &str) -> Result<Vec<u8>, Failu
     File::from(file)
         .take(MAX_FILE + 1)
         .read_to_end(&mut bytes)
-        .map_err(|error| format!("{path} cannot be read ({error})"))?;
+        .map_err(|error| format!("cannot read {path} ({error})"))?;
     if bytes.len() as u64 > MAX_FILE {
         return Err(Failure::new(format!("{path} is larger than {MAX_FILE} bytes; read parts of it by a command")));
     }
@@ -256,7 +256,7 @@ fn contents(folder: &impl AsFd, path: &str, name: &str) -> Result<Vec<u8>, Failu
 }
 
 fn listed(folder: OwnedFd) -> Result<String, Failure> {
-    let entries = rustix::fs::Dir::read_from(&folder).map_err(|error| format!("it cannot be listed ({error})"))?;
+    let entries = rustix::fs::Dir::read_from(&folder).map_err(|error| format!("cannot list it ({error})"))?;
     let mut names: Vec<String> = entries
         .flatten()
         .map(|entry| {

@@ -32,7 +32,7 @@ pub(super) fn applied(turn: &mut StepContext, applied: Vec<CommentId>, failed: &
 /// iteration applies them.
 pub(super) fn undone(turn: &mut StepContext, best: u32) {
     if turn.next.requests.apply_again(|iteration| iteration > best) {
-        turn.because("the suggested changes that were undone are applied again when the loop continues");
+        turn.because("the loop applies the undone suggested changes again when it continues");
     }
 }
 

@@ -87,7 +87,7 @@ impl RightFacts {
 /// account.
 pub fn may_not_log_in(id: UserId, kind: AccountKind, suspended: bool, own: UserId) -> Option<&'static str> {
     if id.0 <= 0 {
-        Some("the forge no longer knows this account")
+        Some("this account no longer exists on the forge")
     } else if id == own || kind == AccountKind::Bot {
         Some("only people can log in, not bots")
     } else if suspended {

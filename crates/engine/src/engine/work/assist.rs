@@ -244,7 +244,7 @@ impl Assistants {
     async fn rests(&self, current: &Loop, kind: JobKind) -> bool {
         let (id, first) = (current.id.clone(), current.spent.iterations.saturating_sub(self.settings.summary_interval));
         let booked = self.context.store.read(move |c| calls::of_loop(c, &id)).await.unwrap_or_else(|error| {
-            tracing::warn!(loop_id = %current.id, %error, "earlier questions cannot be read");
+            tracing::warn!(loop_id = %current.id, %error, "cannot read earlier questions");
             Vec::new()
         });
         let recent = booked.iter().rev().filter(|call| call.purpose == kind.as_str() && call.iteration > first);
@@ -260,8 +260,7 @@ impl Assistants {
     async fn answered_before(&self, current: &Loop, head: &str) -> Option<String> {
         let (id, now) = (current.id.clone(), current.spent.iterations);
         let kept = self.context.store.read(move |c| turns::turns(c, &id, now..=now)).await;
-        let kept =
-            kept.map_err(|error| tracing::warn!(loop_id = %current.id, %error, "earlier answers cannot be read"));
+        let kept = kept.map_err(|error| tracing::warn!(loop_id = %current.id, %error, "cannot read earlier answers"));
         let mut kept = kept.ok()?.into_iter().rev();
         let same = |turn: &session::SessionTurn| {
             turn.role == session::TurnRole::Assistant && turn.error.is_none() && turn.prompt.starts_with(head)

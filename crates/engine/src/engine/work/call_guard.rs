@@ -41,7 +41,7 @@ impl CostGuard for CallGuard {
         match self.store.write(move |c| calls::commit_cost(c, &caller, committed, now)).await {
             Ok(None) => Ok(()),
             Ok(Some(reached)) => Err(Failure::new(reached.to_string())),
-            Err(error) => Err(Failure::new("the cost of the request cannot be recorded").caused_by(error)),
+            Err(error) => Err(Failure::new("cannot record the cost of the request").caused_by(error)),
         }
     }
 

@@ -206,7 +206,7 @@ impl Prompts {
             None => Ok(String::new()),
         };
         let change = change.unwrap_or_else(|error| {
-            tracing::warn!(loop_id = %current.id, %error, "the change of the last iteration cannot be read");
+            tracing::warn!(loop_id = %current.id, %error, "cannot read the change of the last iteration");
             String::new()
         });
         let about = format!("iteration {}", last.number);

@@ -135,7 +135,8 @@ impl Opinions {
     ) -> Result<OpinionRun, EffectError> {
         let OpinionRequest { current, review, commit, .. } = *asked;
         let Some(reviewer) = self.reviewers.get(&review.backend) else {
-            let why = format!("the backend `{}` cannot be used here; `ralph-bot check` says why", review.backend);
+            let why =
+                format!("the backend `{}` cannot be used here; `ralph-bot check` gives the reason", review.backend);
             return Err(EffectError::Permanent { why });
         };
         let Some(base) = &current.branch.base else {
@@ -353,7 +354,7 @@ impl Opinions {
         let (id, now, head) = (asked.current.id.clone(), asked.current.spent.iterations, about(asked.commit));
         let kept = self.context.store.read(move |c| turns::turns(c, &id, now..=now)).await;
         let kept = kept.map_err(|error| {
-            tracing::warn!(loop_id = %asked.current.id, %error, "earlier second opinions cannot be read");
+            tracing::warn!(loop_id = %asked.current.id, %error, "cannot read earlier second opinions");
         });
         let same = |turn: &session::SessionTurn| turn.error.is_none() && turn.prompt.starts_with(&head);
         let turn = kept.ok()?.into_iter().rev().find(same)?;

@@ -170,8 +170,8 @@ pub fn parse(forge: &ForgeName, event: &str, body: &[u8]) -> ParsedDelivery {
     if !(row.fits)(&shape) {
         let other = rows().find(|row| (row.fits)(&shape));
         return ParsedDelivery::Malformed(match other {
-            Some(other) => format!("the header says `{event}`, the body has the shape of `{}`", other.name),
-            None => format!("the header says `{event}`, the body does not have its shape"),
+            Some(other) => format!("the header names `{event}`, the body has the shape of `{}`", other.name),
+            None => format!("the header names `{event}`, the body does not have its shape"),
         });
     }
     (row.convert)(forge, value).unwrap_or_else(|wrong| ParsedDelivery::Malformed(format!("`{event}`: {wrong:#}")))

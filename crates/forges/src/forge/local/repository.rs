@@ -120,9 +120,7 @@ impl Local {
             // git ignores files with this ending.
             let probe = self.git_dir.join(folder).join(format!("ralph-check-{}.lock", std::process::id()));
             if let Err(error) = std::fs::write(&probe, "").and_then(|()| std::fs::remove_file(&probe)) {
-                return Err(
-                    Failure::new(format!("{dir} cannot be written to, so no branch can be created")).caused_by(error)
-                );
+                return Err(Failure::new(format!("cannot write to {dir} to create a branch")).caused_by(error));
             }
         }
         let parts: Vec<&str> = prefix.split('/').collect();
@@ -151,7 +149,7 @@ impl Local {
         push(format!(":{to}"))
             .await
             .map(drop)
-            .map_err(|error| Failure::new(format!("the branch `{branch}` cannot be deleted")).with_detail(error.detail))
+            .map_err(|error| Failure::new(format!("cannot delete the branch `{branch}`")).with_detail(error.detail))
     }
 
     /// Returns the number of files with uncommitted changes in `dir`, which are not part of a run.

@@ -48,7 +48,7 @@ pub(in crate::store) fn index_all(c: &Connection) -> StoreResult<()> {
                 turn.response = indexed(&turn.response);
                 index_turn(c, number, &LoopId::new(row.get::<_, String>(17)?), &turn)?;
             }
-            Err(error) => tracing::warn!(number, %error, "a turn cannot be read; searches do not find it"),
+            Err(error) => tracing::warn!(number, %error, "cannot read a turn; searches do not find it"),
         }
         Ok(number)
     })?;
@@ -56,7 +56,7 @@ pub(in crate::store) fn index_all(c: &Connection) -> StoreResult<()> {
         let number: i64 = row.get(7)?;
         match event(row) {
             Ok(event) => index_event(c, number, &LoopId::new(row.get::<_, String>(8)?), &event)?,
-            Err(error) => tracing::warn!(number, %error, "an event cannot be read; searches do not find it"),
+            Err(error) => tracing::warn!(number, %error, "cannot read an event; searches do not find it"),
         }
         Ok(number)
     })?;
@@ -64,7 +64,7 @@ pub(in crate::store) fn index_all(c: &Connection) -> StoreResult<()> {
         let number: i64 = row.get(0)?;
         match serde_json::from_str(&row.get::<_, String>(2)?) {
             Ok(summary) => index_summary(c, number, &LoopId::new(row.get::<_, String>(1)?), &summary)?,
-            Err(error) => tracing::warn!(number, %error, "a summary cannot be read; searches do not find it"),
+            Err(error) => tracing::warn!(number, %error, "cannot read a summary; searches do not find it"),
         }
         Ok(number)
     })

@@ -52,9 +52,8 @@ impl Checkpointer {
             }
         };
         let thread = std::thread::Builder::new().name("store-checkpoints".into()).spawn(run);
-        let thread = thread.map_err(|error| {
-            failure(Failure::new("could not start the checkpoint thread").caused_by(error))
-        })?;
+        let thread =
+            thread.map_err(|error| failure(Failure::new("could not start the checkpoint thread").caused_by(error)))?;
         writer.wal_hook(Some(|_, pages| {
             LOG_PAGES.set(pages.try_into().unwrap_or_default());
             Ok(())

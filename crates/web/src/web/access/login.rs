@@ -303,7 +303,7 @@ async fn finished(
         }
     })?;
     let account =
-        login.login_account(&answer).map_err(|why| Fault(format!("the forge's answer cannot be read ({why:#})")))?;
+        login.login_account(&answer).map_err(|why| Fault(format!("cannot read the forge's answer ({why:#})")))?;
     match may_not_log_in(account.user.id, account.user.kind, account.suspended, own) {
         Some(why) => Err(NotAllowed(why)),
         None => Ok((account.user, begun.next)),

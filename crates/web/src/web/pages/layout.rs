@@ -141,7 +141,7 @@ pub(super) enum PageError {
     #[error("{0}")]
     Unavailable(#[source] DashboardCommandError),
     /// The store failed.
-    #[error("The database could not be read; the service's log has the reason.")]
+    #[error("The service could not read the database; its log has the reason.")]
     Store(#[source] StoreError),
 }
 

@@ -23,7 +23,7 @@ const UNSCANNED: &str = "something that could not be scanned (an archive with mo
 const UNNAMED: &str = "a secret of the service";
 /// Minimum length of a folded form, in bytes. Shorter ones occur in ordinary words.
 const FOLDED_MIN: usize = 16;
-/// Length of the start of a form by which it is searched, in bytes. No form is shorter (see [`parts::forms`]).
+/// Length of the prefix of a form by which the search finds it, in bytes. No form is shorter (see [`parts::forms`]).
 const BEGINNING: usize = 8;
 
 /// Secret that was found in a text.
@@ -53,11 +53,11 @@ struct KnownValues {
 
 /// Search for several forms at once. Each form refers to its value.
 ///
-/// Only the starts of forms are in the automaton, which is several times smaller and faster to build for that.
+/// Only the prefixes of forms are in the automaton, which is several times smaller and faster to build for that.
 struct FormSearch {
     /// Automaton of the distinct starts, of [`BEGINNING`] bytes each.
     beginnings: AhoCorasick,
-    /// Range in `forms` of the forms with each start.
+    /// Range in `forms` of the forms with each prefix.
     groups: Vec<Range<usize>>,
     /// Forms in the order of their bytes.
     forms: Vec<(Vec<u8>, ValueForm)>,

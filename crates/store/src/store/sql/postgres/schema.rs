@@ -101,7 +101,7 @@ pub(super) fn update(client: &mut Client, schema: SchemaKey, patience: Duration)
                 v if v > MIGRATIONS.len() as i64 => {
                     let known = MIGRATIONS.len();
                     return Err(failure(format!(
-                        "its schema has version {v}, and this version of ralph-bot knows {known}; {NEWER}"
+                        "its schema has version {v}, and this version of ralph-bot supports {known}; {NEWER}"
                     )));
                 }
                 _ => asked(client, &format!("SELECT pg_advisory_unlock_shared({lock})"))?,
