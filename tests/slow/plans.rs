@@ -199,7 +199,7 @@ async fn plan_approval_requires_permission_and_the_right_hash(dialect: Dialect) 
             assert_eq!(current.state, LoopState::NeedsApproval, "{line}");
             assert_eq!(world.reactions(id), ["eyes", "confused"], "{line}");
         }
-        assert!(world.bot_commented("`00000000` is not the hash of the plan that waits; nothing was started."));
+        assert!(world.bot_commented("`00000000` is not the hash of the plan that waits; the loop did not start."));
         assert_eq!((world.prompts().await.len(), world.the_loop().await.iterations.len()), (1, 0));
         assert_eq!(world.command(&format!("/ralph approve {hash}")).await.1.state, LoopState::Review);
     })

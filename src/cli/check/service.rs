@@ -100,7 +100,7 @@ async fn check_channel(channel: &ChannelConfig) -> CheckFinding {
             match tokio::time::timeout(ANSWER_TIMEOUT, sender.probe(Clock::System.now())).await {
                 Ok(Ok(said)) => {
                     let said = said.map(|said| format!(", {said}")).unwrap_or_default();
-                    CheckFinding::ok(name, format!("{place}{said}, levels {levels}; nothing was sent"))
+                    CheckFinding::ok(name, format!("{place}{said}, levels {levels}; no message was sent"))
                 }
                 Ok(Err(why)) => CheckFinding::fail(name, format!("{place}: {why:#}"), fix),
                 Err(_) => {

@@ -265,7 +265,7 @@ fn json_in(text: &str, schema: &Value) -> Result<Value, Failure> {
     let whole = serde_json::from_str::<Value>(text).err();
     Err(Failure::new(problem.unwrap_or_else(|| match whole {
         Some(error) => format!("it contains no JSON ({error})"),
-        None => "there is no JSON in it".to_owned(),
+        None => "it contains no JSON".to_owned(),
     })))
 }
 

@@ -137,7 +137,7 @@ impl ForgeEntry {
         match (&self.public_url, public) {
             (Some(wanted), Some(known)) if wanted.trim_end_matches('/') != known.trim_end_matches('/') => {
                 let problem = Failure::new(format!("`server.public_url` is {known}, not {wanted}"));
-                return Err(problem.with_hint("change it in the file, or use that one"));
+                return Err(problem.with_hint("change `server.public_url` in the file, or use its value"));
             }
             (Some(wanted), None) if before.get("server").is_none() => {
                 more.push_str(&format!("\nserver:\n  public_url: {}\n", quoted(wanted)));

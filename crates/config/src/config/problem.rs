@@ -60,8 +60,8 @@ impl fmt::Display for ConfigProblems {
             writeln!(f, "{problem}")?;
         }
         match self.0.len() {
-            1 => f.write_str("1 error in the configuration; nothing was started"),
-            n => write!(f, "{n} errors in the configuration; nothing was started"),
+            1 => f.write_str("1 error in the configuration; the command did not run"),
+            n => write!(f, "{n} errors in the configuration; the command did not run"),
         }
     }
 }

@@ -204,11 +204,11 @@ tasks:
     fn problems_name_file_and_line() {
         insta::assert_snapshot!(parse("tasks: []\n").expect_err("none"), @r"
         tasks.yaml:1:8: `tasks`: name 1 to 1000 tasks; there are 0
-        1 error in the configuration; nothing was started
+        1 error in the configuration; the command did not run
         ");
         insta::assert_snapshot!(parse("task: [{ title: a }]\n").expect_err("unknown"), @r"
         tasks.yaml:1:1: unknown key `task`; did you mean `tasks`?
-        1 error in the configuration; nothing was started
+        1 error in the configuration; the command did not run
         ");
         insta::assert_snapshot!(
             parse("tasks:\n  - title: a\n  - body: x\n  - title: a\n    max_iterations: 0\n    checks: ['']\n").expect_err("four"),
@@ -217,13 +217,13 @@ tasks:
         tasks.yaml:4:12: `tasks[2].title`: task 1 has the same title
         tasks.yaml:5:21: `tasks[2].max_iterations` is 0; it must be between 1 and 1000
         tasks.yaml:6:14: `tasks[2].checks[0]`: `--check` needs a command, such as `--check "cargo test"`.
-        4 errors in the configuration; nothing was started
+        4 errors in the configuration; the command did not run
         "#
         );
         insta::assert_snapshot!(parse("defaults: { base: '-x' }\ntasks: [{ title: a, timeout: soon }]\n").expect_err("two"), @r"
         tasks.yaml:1:19: `defaults.base`: `-x` is not the name of a branch.
         tasks.yaml:2:30: `tasks[0].timeout`: expected a duration such as 90s, 30m, 2h or 1h30m, at most a year
-        2 errors in the configuration; nothing was started
+        2 errors in the configuration; the command did not run
         ");
     }
 

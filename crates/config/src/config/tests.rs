@@ -216,7 +216,7 @@ fn unknown_keys_suggest_the_nearest_key() {
     conf/ralph-control.yaml:6:3: unknown key `lisen` in `server`; did you mean `listen`?
     conf/ralph-control.yaml:7:3: unknown key `zzz` in `server`
     conf/ralph-control.yaml:8:11: unknown key `loop` in `limits`; did you mean `loops`?
-    4 errors in the configuration; nothing was started
+    4 errors in the configuration; the command did not run
     ");
 }
 
@@ -241,7 +241,7 @@ fn wrong_types_report_the_expected_type() {
     conf/ralph-control.yaml:10:49: `sandbox.network[1]`: expected text, found a number
     conf/ralph-control.yaml:11:16: `delete_branch`: expected true or false, found text
     conf/ralph-control.yaml:12:15: `intelligence`: expected text, found a number
-    14 errors in the configuration; nothing was started
+    14 errors in the configuration; the command did not run
     ");
 }
 
@@ -296,7 +296,7 @@ fn all_contradictions_are_reported_together() {
     conf/ralph-control.yaml:7:20: `checks.timeout` is 0s; it must be at least 1s
     conf/ralph-control.yaml:8:22: `protected.paths[0]`: invalid pattern: unclosed character class; missing ']'
     conf/ralph-control.yaml:9:21: `sandbox.network`: `https://x` is not a host; write `example.org`, `*.example.org` or `models.lan:8080`
-    22 errors in the configuration; nothing was started
+    22 errors in the configuration; the command did not run
     ");
 }
 
@@ -321,19 +321,19 @@ fn network_access_of_agents_must_be_enforceable() {
     assert!(parse(&format!("{SMALL}sandbox: {{ network: [] }}\n")).is_ok(), "the model's servers are always there");
     insta::assert_snapshot!(problems(&format!("{script}sandbox: {{ required: none, network: [] }}\n")), @r"
     conf/ralph-control.yaml:4:37: `sandbox.network`: network access cannot be limited without a sandbox; set `sandbox.required` to `auto`
-    1 error in the configuration; nothing was started
+    1 error in the configuration; the command did not run
     ");
     insta::assert_snapshot!(problems(&format!("{script}sandbox: {{ network: nothing }}\n")), @r"
     conf/ralph-control.yaml:4:21: `sandbox.network`: unknown value `nothing`; allowed: `all`, `none`
-    1 error in the configuration; nothing was started
+    1 error in the configuration; the command did not run
     ");
     insta::assert_snapshot!(problems(&format!("{script}sandbox: {{ required: none, network: none }}\n")), @r"
     conf/ralph-control.yaml:4:37: `sandbox.network`: network access cannot be limited without a sandbox; set `sandbox.required` to `auto`
-    1 error in the configuration; nothing was started
+    1 error in the configuration; the command did not run
     ");
     insta::assert_snapshot!(problems(&format!("{SMALL}sandbox: {{ network: none }}\n")), @r"
     conf/ralph-control.yaml:3:21: `backends.claude`: `claude` reaches its model over the network, which `sandbox.network: none` takes from it; use `[]`, which leaves it that, or an agent of `type: internal`, whose model the service asks
-    1 error in the configuration; nothing was started
+    1 error in the configuration; the command did not run
     ");
 }
 
@@ -379,7 +379,7 @@ fn empty_file_reports_required_keys() {
     insta::assert_snapshot!(problems(""), @r"
     conf/ralph-control.yaml:1:1: `forges`: at least one forge is required; `ralph-bot init` adds one
     conf/ralph-control.yaml:1:1: `backends`: no backend with the role `agent` is enabled; add one, for example `claude: { enabled: true }`
-    2 errors in the configuration; nothing was started
+    2 errors in the configuration; the command did not run
     ");
 }
 
@@ -390,42 +390,42 @@ fn incomplete_forges_are_refused() {
     conf/ralph-control.yaml:1:10: `forges[0]`: `kind` is missing; set it to `github` or `gitea`
     conf/ralph-control.yaml:1:10: `forges[0]`: no credentials; set `token_env` or `token_file`, or `app_id` with `private_key_file`
     conf/ralph-control.yaml:1:10: `forges[0]`: no webhook secret; set `webhook_secret_env` or `webhook_secret_file`, or `updates: poll`
-    4 errors in the configuration; nothing was started
+    4 errors in the configuration; the command did not run
     ");
     insta::assert_snapshot!(forge_problems("name: Work, kind: gitea, token_env: T, webhook_secret_env: S"), @r"
     conf/ralph-control.yaml:1:10: `forges[0]`: `url` is missing; set it to the address of the Gitea or Forgejo server
     conf/ralph-control.yaml:1:18: `forges[0].name`: expected lower-case letters, digits and hyphens, at most 40
-    2 errors in the configuration; nothing was started
+    2 errors in the configuration; the command did not run
     ");
     insta::assert_snapshot!(forge_problems("name: gitea, kind: github, token_env: T, webhook_secret_env: S"), @r"
     conf/ralph-control.yaml:1:18: `forges[0].name`: a forge of kind github cannot be named `gitea`
-    1 error in the configuration; nothing was started
+    1 error in the configuration; the command did not run
     ");
     insta::assert_snapshot!(forge_problems("name: g, kind: gitlab, token_env: T, webhook_secret_env: S"), @r"
     conf/ralph-control.yaml:1:27: `forges[0].kind`: unknown value `gitlab`; allowed: `github`, `gitea`, `forgejo`; did you mean `gitea`?
-    1 error in the configuration; nothing was started
+    1 error in the configuration; the command did not run
     ");
     insta::assert_snapshot!(
         forge_problems("name: g, kind: github, url: 'https://me:pw@x', app_id: 1, token_env: T, webhook_secret_env: S"),
         @r"
     conf/ralph-control.yaml:1:10: `forges[0]`: `app_id` and a token cannot be combined; keep one of them
     conf/ralph-control.yaml:1:40: `forges[0].url`: the address must not contain a user or password; set `token_env` or `token_file`
-    2 errors in the configuration; nothing was started
+    2 errors in the configuration; the command did not run
     "
     );
     insta::assert_snapshot!(forge_problems("name: g, kind: github, app_id: 1, webhook_secret_env: S"), @r"
     conf/ralph-control.yaml:1:10: `forges[0]`: `app_id` needs `private_key_file` or `private_key_env`
-    1 error in the configuration; nothing was started
+    1 error in the configuration; the command did not run
     ");
     insta::assert_snapshot!(forge_problems("name: g, kind: github, private_key_env: KEY, webhook_secret_env: S"), @r"
     conf/ralph-control.yaml:1:52: `forges[0].private_key_env`: a private key needs the `app_id` it belongs to
-    1 error in the configuration; nothing was started
+    1 error in the configuration; the command did not run
     ");
     insta::assert_snapshot!(
         forge_problems("name: g, kind: gitea, url: 'https://x', app_id: 1, private_key_env: KEY, webhook_secret_env: S"),
         @r"
     conf/ralph-control.yaml:1:10: `forges[0]`: only GitHub has Apps; use `token_env` or `token_file`
-    1 error in the configuration; nothing was started
+    1 error in the configuration; the command did not run
     "
     );
 }
@@ -435,7 +435,7 @@ fn duplicate_forge_names_are_refused() {
     let one = "{ name: g, kind: github, token_env: T, webhook_secret_env: S }";
     insta::assert_snapshot!(problems(&format!("forges:\n  - {one}\n  - {one}\nbackends: {{ claude: {{}} }}\n")), @r"
     conf/ralph-control.yaml:3:13: `forges[1].name`: two forges are named `g`
-    1 error in the configuration; nothing was started
+    1 error in the configuration; the command did not run
     ");
 }
 
@@ -448,7 +448,7 @@ fn secrets_in_the_file_are_refused_and_not_printed() {
     conf/ralph-control.yaml:1:35: `token` in `forges[0]`: secrets must not be in this file; put it into an environment variable and set `token_env` to its name, or into a file and set `token_file` to its path
     conf/ralph-control.yaml:1:51: `webhook_secret` in `forges[0]`: secrets must not be in this file; put it into an environment variable and set `webhook_secret_env` to its name, or into a file and set `webhook_secret_file` to its path
     conf/ralph-control.yaml:1:76: `private_key` in `forges[0]`: secrets must not be in this file; put it into an environment variable and set `private_key_env` to its name, or into a file and set `private_key_file` to its path
-    3 errors in the configuration; nothing was started
+    3 errors in the configuration; the command did not run
     ");
     let messages = problems(&format!("{SMALL}limits: {{ loops: hunter2, timeout: hunter2 }}\n"));
     assert!(!messages.contains("hunter2"), "{messages}");
@@ -460,21 +460,21 @@ fn invalid_secrets_are_refused() {
     insta::assert_snapshot!(forge_problems(&format!("{start} token_env: NOT_SET, webhook_secret_env: SHORT")), @r"
     conf/ralph-control.yaml:1:46: `forges[0].token_env`: environment variable NOT_SET is not set
     conf/ralph-control.yaml:1:75: `forges[0].webhook_secret_env`: the secret has 16 bytes; at least 32 are required
-    2 errors in the configuration; nothing was started
+    2 errors in the configuration; the command did not run
     ");
     insta::assert_snapshot!(forge_problems(&format!("{start} token_env: EMPTY, webhook_secret_env: EMPTY")), @r"
     conf/ralph-control.yaml:1:46: `forges[0].token_env`: environment variable EMPTY is empty
     conf/ralph-control.yaml:1:73: `forges[0].webhook_secret_env`: environment variable EMPTY is empty
-    2 errors in the configuration; nothing was started
+    2 errors in the configuration; the command did not run
     ");
     insta::assert_snapshot!(forge_problems(&format!("{start} token_env: T, token_file: x, webhook_secret_env: []")), @r"
     conf/ralph-control.yaml:1:10: `forges[0]`: `token_env` and `token_file` cannot be combined; keep one of them
     conf/ralph-control.yaml:1:10: `forges[0]`: no webhook secret; set `webhook_secret_env` or `webhook_secret_file`, or `updates: poll`
-    2 errors in the configuration; nothing was started
+    2 errors in the configuration; the command did not run
     ");
     insta::assert_snapshot!(forge_problems(&format!("{start} token_file: nowhere, webhook_secret_env: S")), @r"
     conf/ralph-control.yaml:1:47: `forges[0].token_file`: cannot read file conf/nowhere: No such file or directory (os error 2)
-    1 error in the configuration; nothing was started
+    1 error in the configuration; the command did not run
     ");
 }
 
@@ -512,34 +512,34 @@ fn incomplete_channels_are_refused() {
     insta::assert_snapshot!(channel_problems("url: x"), @r"
     conf/ralph-control.yaml:4:26: `escalation.channels[0]`: `name` is missing
     conf/ralph-control.yaml:4:26: `escalation.channels[0]`: `kind` is missing; set it to one of `slack`, `discord`, `pagerduty`, `generic`, `mail`
-    2 errors in the configuration; nothing was started
+    2 errors in the configuration; the command did not run
     ");
     insta::assert_snapshot!(channel_problems("name: a, kind: slack"), @r"
     conf/ralph-control.yaml:4:26: `escalation.channels[0]`: no address; set `url_env` or `url_file`
-    1 error in the configuration; nothing was started
+    1 error in the configuration; the command did not run
     ");
     insta::assert_snapshot!(channel_problems("name: a, kind: discord, url: 'https://discord.com/api/webhooks/1/x'"), @r"
     conf/ralph-control.yaml:4:57: `escalation.channels[0].url`: the address is a secret; put it into an environment variable and set `url_env` to its name, or into a file and set `url_file` to its path
-    1 error in the configuration; nothing was started
+    1 error in the configuration; the command did not run
     ");
     insta::assert_snapshot!(channel_problems("name: a, kind: slack, url_env: SHORT, secret_env: S, levels: []"), @r"
     conf/ralph-control.yaml:4:59: `escalation.channels[0].url_env`: expected an address such as https://hooks.example.org/ralph
     conf/ralph-control.yaml:4:78: `escalation.channels[0].secret_env`: slack has no key besides its address; remove this one
     conf/ralph-control.yaml:4:89: `escalation.channels[0].levels`: at least one level is required
-    3 errors in the configuration; nothing was started
+    3 errors in the configuration; the command did not run
     ");
     insta::assert_snapshot!(channel_problems("name: a, kind: pagerduty, levels: [loud, urgent]"), @r"
     conf/ralph-control.yaml:4:63: `escalation.channels[0].levels[0]`: unknown value `loud`; allowed: `info`, `warning`, `critical`, `emergency`
     conf/ralph-control.yaml:4:69: `escalation.channels[0].levels[1]`: unknown value `urgent`; allowed: `info`, `warning`, `critical`, `emergency`
-    2 errors in the configuration; nothing was started
+    2 errors in the configuration; the command did not run
     ");
     insta::assert_snapshot!(channel_problems("name: a, kind: generic, url: 'https://a.example', secret_env: SHORT"), @r"
     conf/ralph-control.yaml:4:90: `escalation.channels[0].secret_env`: the signing key has 16 bytes; at least 32 are required
-    1 error in the configuration; nothing was started
+    1 error in the configuration; the command did not run
     ");
     insta::assert_snapshot!(channel_problems("name: a, kind: generic, url: 'https://a.example', url_env: T, secret: x"), @r"
     conf/ralph-control.yaml:4:90: `secret` in `escalation.channels[0]`: secrets must not be in this file; put it into an environment variable and set `secret_env` to its name, or into a file and set `secret_file` to its path
-    1 error in the configuration; nothing was started
+    1 error in the configuration; the command did not run
     ");
     let both = "name: a, kind: generic, url: 'https://a.example', url_env: T, secret_env: S";
     assert!(channel_problems(both).contains("`url` cannot be combined with `url_env`"));
@@ -559,7 +559,7 @@ fn incomplete_channels_are_refused() {
     insta::assert_snapshot!(problems(&format!("{SMALL}escalation: {{ remind_after: 0, channels: [{one}, {one}] }}")), @r"
     conf/ralph-control.yaml:4:29: `escalation.remind_after` is 0s; it must be at least 1s
     conf/ralph-control.yaml:4:96: `escalation.channels[1].name`: two channels are named `a`
-    2 errors in the configuration; nothing was started
+    2 errors in the configuration; the command did not run
     ");
 }
 
@@ -667,11 +667,11 @@ fn incomplete_backends_are_refused() {
     conf/ralph-control.yaml:7:10: `backends.inner`: `models.default` is missing; an HTTP API has no default model
     conf/ralph-control.yaml:8:37: `backends.blank.command`: the name of the program is empty
     conf/ralph-control.yaml:9:59: `api_key` in `backends.key`: secrets must not be in this file; put it into an environment variable and set `api_key_env` to its name, or into a file and set `api_key_file` to its path
-    7 errors in the configuration; nothing was started
+    7 errors in the configuration; the command did not run
     ");
     insta::assert_snapshot!(problems(&format!("{forge}\nbackends: {{ claude: {{ enabled: false }} }}\n")), @r"
     conf/ralph-control.yaml:3:11: `backends`: no backend with the role `agent` is enabled; add one, for example `claude: { enabled: true }`
-    1 error in the configuration; nothing was started
+    1 error in the configuration; the command did not run
     ");
     insta::assert_snapshot!(problems(&format!(
         "{forge}\nbackends: {{ cluade: {{}}, mine: {{ type: script }}, model: {{ type: api, url: 'https://x', roles: [agent] }}, inner: {{ type: internal }}, blank: {{ type: external, command: [''] }} }}\n"
@@ -682,7 +682,7 @@ fn incomplete_backends_are_refused() {
     conf/ralph-control.yaml:3:56: `backends.model`: `models.default` is missing; an HTTP API has no default model
     conf/ralph-control.yaml:3:112: `backends.inner`: `models.default` is missing; an HTTP API has no default model
     conf/ralph-control.yaml:3:166: `backends.blank.command`: the name of the program is empty
-    6 errors in the configuration; nothing was started
+    6 errors in the configuration; the command did not run
     ");
 }
 
@@ -691,7 +691,7 @@ fn missing_file_suggests_init() {
     let error = Config::load(Path::new("/nowhere/ralph-control.yaml"), &Env::default()).expect_err("no file");
     insta::assert_snapshot!(error, @r"
     /nowhere/ralph-control.yaml: file not found; run `ralph-bot init` to create it, or set `--config` or RALPH_CONFIG to another path
-    1 error in the configuration; nothing was started
+    1 error in the configuration; the command did not run
     ");
 }
 
@@ -781,7 +781,7 @@ fn invalid_variables_are_reported_by_name() {
     environment variable RALPH_SERVER__LISTEN__X: `server.listen`: expected text, found a map
     environment variable RALPH_SERVER__LISTN: unknown key `listn` in `server`; did you mean `listen`?
     environment variable RALPH_SERVR__LISTEN: unknown key `servr`; did you mean `server`?
-    7 errors in the configuration; nothing was started
+    7 errors in the configuration; the command did not run
     ");
 }
 

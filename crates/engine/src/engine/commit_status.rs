@@ -45,7 +45,7 @@ impl ForgeEffects {
         };
         match self.replace_status(statuses, repo, claimed, status).await {
             Err(EffectError::Permanent { why }) => {
-                tracing::warn!(why, "could not set the status of a commit; nothing else is missing");
+                tracing::warn!(why, "could not set the status of a commit; all other effects succeeded");
                 let refused = vec![(ForgeChange::CommitStatus, why)];
                 Ok(Receipt { refused, ..Receipt::text("the forge does not permit a status") })
             }

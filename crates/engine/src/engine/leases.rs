@@ -179,7 +179,7 @@ impl Leases {
         tracing::warn!(by_ms, "the system clock was changed; leases and timers were adjusted");
         if watch.is_doubtful() && !before.is_doubtful() {
             tracing::warn!(
-                "the system clock was changed by days; nothing is deleted by age until the service restarts"
+                "the system clock was changed by days; the service deletes no data by age until it restarts"
             );
         }
         Ok(())

@@ -116,7 +116,7 @@ const REASONS: [(&str, &str); 31] = [
     ),
     (
         "control.actuators.cause",
-        "The signal was near 1 for most of a loop, so each run got one and a half times the budget. More effort pays while an obstacle stands, which the overseer's interventions show.",
+        "The signal was near 1 for most of a loop, so each run got one and a half times the budget. More effort pays while an obstacle blocks progress, which the overseer's interventions show.",
     ),
     (
         "control.actuators.model.enabled",

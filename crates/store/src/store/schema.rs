@@ -84,7 +84,7 @@ pub(super) fn update(path: &Path, connection: &mut Connection, patience: Duratio
         }
         if waited.elapsed() >= patience {
             return Err(failure(format!(
-                "its schema has to be changed, and processes of an older version of ralph-bot still use it; stop them, then start \
+                "its schema needs a change, but processes of an older version of ralph-bot still use it; stop them, then start \
                  this version again (waited {} s)",
                 patience.as_secs()
             )));

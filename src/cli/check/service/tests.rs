@@ -288,7 +288,7 @@ async fn channel_is_resolved_without_sending() {
     let (refused, allowed) = (check_channel(&channel(url, false)).await, check_channel(&channel(url, true)).await);
     assert!(refused.status == FindingStatus::Fail && refused.detail.contains("not public"), "{refused:?}");
     assert!(allowed.status == FindingStatus::Ok && allowed.detail.contains("slack at localhost"), "{allowed:?}");
-    assert!(allowed.detail.contains("critical") && allowed.detail.contains("nothing was sent"), "{allowed:?}");
+    assert!(allowed.detail.contains("critical") && allowed.detail.contains("no message was sent"), "{allowed:?}");
     let nowhere = check_channel(&channel("https://nowhere.invalid/services/hunter2", false)).await;
     assert_eq!(nowhere.status, FindingStatus::Fail);
     for finding in [refused, allowed, nowhere] {

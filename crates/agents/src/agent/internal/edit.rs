@@ -328,7 +328,7 @@ fn replaced(path: &str, text: &str, old: &str, new: &str) -> Result<String, Fail
 fn inserted(path: &str, text: &str, after: usize, new: &str) -> Result<String, Failure> {
     let count = text.lines().count();
     if after > count {
-        return Err(Failure::new(format!("{path} has {count} lines; nothing can be inserted after line {after}")));
+        return Err(Failure::new(format!("{path} has {count} lines; line {after} does not exist")));
     }
     let at = text.split_inclusive('\n').take(after).map(str::len).sum();
     let (before, rest) = text.split_at(at);

@@ -135,7 +135,7 @@ fn invalid_rules_report_their_position() {
     conf/ralph-control.yaml:15:24: `schedule[2].trigger.cron`: is not a cron pattern of five fields: Component error: Number out of bounds.
     conf/ralph-control.yaml:16:32: `schedule[3].trigger.at_iteration`: is 0; iterations are counted from 1
     conf/ralph-control.yaml:16:70: `schedule[3].backend`: there is no backend `cloude`; did you mean `claude`?
-    12 errors in the configuration; nothing was started
+    12 errors in the configuration; the command did not run
     ");
     insta::assert_snapshot!(problems(&file(
         "  claude: { models: { rules: [{ when: has_error }] } }\n",
@@ -145,7 +145,7 @@ fn invalid_rules_report_their_position() {
     conf/ralph-control.yaml:4:12: `schedule[0]`: `trigger` is missing
     conf/ralph-control.yaml:4:44: unknown key `whn` in `schedule[1].trigger`; did you mean `when`?
     conf/ralph-control.yaml:4:62: `schedule[1].action`: unknown value `pausse`; allowed: `pause`, `abort`, `switch_backend`, `set_model`, `escalate`; did you mean `pause`?
-    4 errors in the configuration; nothing was started
+    4 errors in the configuration; the command did not run
     ");
 }
 
@@ -169,7 +169,7 @@ fn priority_rotation_and_cooldown_are_checked() {
     conf/ralph-control.yaml:7:43: `rotation.interval` is 5s; it must be between 1m and 31d
     conf/ralph-control.yaml:7:55: `rotation.order[0]` is `codex`; there is no such backend
     conf/ralph-control.yaml:8:28: `cooldown.backoff_first` is 2h; it must be at most `cooldown.backoff_max`, which is 1h
-    11 errors in the configuration; nothing was started
+    11 errors in the configuration; the command did not run
     ");
 }
 
@@ -186,20 +186,20 @@ fn prices_memory_and_cost_limits_are_range_checked() {
     conf/ralph-control.yaml:4:29: `memory.summary_interval` is 10000; it must be between 1 and 1000
     conf/ralph-control.yaml:4:45: `memory.enabled`: expected true or false, found text
     conf/ralph-control.yaml:5:21: `limits.cost_usd` is $10.00; it must be at most `limits.cost_usd_per_repository_per_day`, which is $5.00
-    6 errors in the configuration; nothing was started
+    6 errors in the configuration; the command did not run
     ");
     insta::assert_snapshot!(
         problems(&format!("{SMALL}limits: {{ cost_usd_per_repository_per_day: 60 }}\nintelligence: most\n")),
         @r"
     conf/ralph-control.yaml:4:44: `limits.cost_usd_per_repository_per_day` is $60.00; it must be at most `limits.cost_usd_per_day`, which is $50.00
     conf/ralph-control.yaml:5:15: `intelligence`: unknown value `most`; allowed: `off`, `facts`, `summaries`, `full`
-    2 errors in the configuration; nothing was started
+    2 errors in the configuration; the command did not run
     "
     );
     insta::assert_snapshot!(problems(&format!("{SMALL}limits: {{ cost_usd_per_repository_per_day: 0 }}\n")), @r"
     conf/ralph-control.yaml:4:44: `limits.cost_usd_per_repository_per_day` is $0.00; it must be at least $0.000001
     conf/ralph-control.yaml:4:44: `limits.cost_usd` is $10.00; it must be at most `limits.cost_usd_per_repository_per_day`, which is $0.00
-    2 errors in the configuration; nothing was started
+    2 errors in the configuration; the command did not run
     ");
 }
 
@@ -219,7 +219,7 @@ fn context_keys_are_range_checked() {
     conf/ralph-control.yaml:4:44: `context.max_output_tokens` is 20; it must be between 100 and 20000
     conf/ralph-control.yaml:4:60: `context.budget_pct` is 80; it must be between 0.1 and 50
     conf/ralph-control.yaml:4:64: unknown key `sumary_model` in `context`; did you mean `summary_model`?
-    4 errors in the configuration; nothing was started
+    4 errors in the configuration; the command did not run
     "
     );
 }
@@ -247,7 +247,7 @@ fn backend_keys_without_effect_are_refused() {
     conf/ralph-control.yaml:4:93: `backends.own.session_files`: has no effect with `type: internal`, which runs no command; remove it
     conf/ralph-control.yaml:5:93: `backends.ask.wire`: unknown value `chats`; allowed: `messages`, `responses`, `chat`; did you mean `chat`?
     conf/ralph-control.yaml:5:116: `backends.ask.context_window` is 5; it must be between 4000 and 100000000
-    15 errors in the configuration; nothing was started
+    15 errors in the configuration; the command did not run
     ");
     let key = file("  own: { type: internal, url: 'http://x', models: { default: x }, api_key: hunter2 }\n", "");
     let told = problems(&key);
@@ -268,7 +268,7 @@ fn hidden_keys_need_variable_and_address() {
     conf/ralph-control.yaml:4:68: `backends.own.keys.U`: `T` does not contain an address such as `https://example.org/v1`
     conf/ralph-control.yaml:5:82: `backends.ask.hide_keys`: has no effect with `type: api`, which runs no command; remove it
     conf/ralph-control.yaml:5:95: `backends.ask.keys`: has no effect with `type: api`, which runs no command; remove it
-    8 errors in the configuration; nothing was started
+    8 errors in the configuration; the command did not run
     ");
     let text = file("  own: { type: script, command: [x], env: [S, KEY_URL], keys: { S: KEY_URL } }\n", "");
     let unset = with_env(&text, &[]).expect_err("nobody knows where the model is").to_string();
@@ -354,7 +354,7 @@ fn removed_rotation_mode_and_its_key_are_read_with_a_warning() {
 fn old_key_beside_its_new_name_is_refused() {
     insta::assert_snapshot!(problems(&file("  claude: {}\n", "order: { agent: [x] }\npriority: { agent: [claude] }\n")), @r"
     conf/ralph-control.yaml:4:1: `order` is the old name of `priority`, which is also set; keep `priority`
-    1 error in the configuration; nothing was started
+    1 error in the configuration; the command did not run
     ");
 }
 

@@ -55,7 +55,7 @@ fn invalid_thresholds_of_the_operator_report_their_position() {
     conf/ralph-control.yaml:15:35: `strategy.escalation_threshold` is 0; it must be between 1 and 100
     conf/ralph-control.yaml:15:35: `strategy.escalation_threshold` is 0; it must be at least 2
     conf/ralph-control.yaml:15:38: unknown key `outlok` in `strategy`; did you mean `outlook`?
-    14 errors in the configuration; nothing was started
+    14 errors in the configuration; the command did not run
     ");
 }
 
@@ -63,13 +63,13 @@ fn invalid_thresholds_of_the_operator_report_their_position() {
 fn contradictions_of_invalid_values_are_not_reported() {
     insta::assert_snapshot!(problems(&format!("{SMALL}control: {{ max_iterations_percent: ten }}\n")), @r"
     conf/ralph-control.yaml:4:36: `control.max_iterations_percent`: expected a number, found text
-    1 error in the configuration; nothing was started
+    1 error in the configuration; the command did not run
     ");
     insta::assert_snapshot!(problems(&format!("{SMALL}control: 5\noversight: []\nstrategy: x\n")), @r"
     conf/ralph-control.yaml:4:10: `control`: expected a map, found a number
     conf/ralph-control.yaml:5:12: `oversight`: expected a map, found a list
     conf/ralph-control.yaml:6:11: `strategy`: expected a map, found text
-    3 errors in the configuration; nothing was started
+    3 errors in the configuration; the command did not run
     ");
 }
 
@@ -77,7 +77,7 @@ fn contradictions_of_invalid_values_are_not_reported() {
 fn contradiction_of_a_built_in_value_is_reported_at_the_set_key() {
     insta::assert_snapshot!(problems(&format!("{SMALL}strategy:\n  escalation_threshold: 1\n")), @r"
     conf/ralph-control.yaml:5:25: `strategy.escalation_threshold` is 1; it must be at least 2
-    1 error in the configuration; nothing was started
+    1 error in the configuration; the command did not run
     ");
 }
 
@@ -98,7 +98,7 @@ fn invalid_variables_are_reported_by_name() {
     environment variable RALPH_OVERSIGHT__STUK__ENABLED: unknown key `stuk` in `oversight`; did you mean `stuck`?
     environment variable RALPH_PRESET: `preset`: unknown value `pinnned`; allowed: `default`, `pinned`; did you mean `pinned`?
     environment variable RALPH_STRATEGY__ESCALATION_THRESHOLD: `strategy.escalation_threshold`: expected a whole number, found text
-    5 errors in the configuration; nothing was started
+    5 errors in the configuration; the command did not run
     ");
 }
 

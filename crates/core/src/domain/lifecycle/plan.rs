@@ -60,7 +60,7 @@ pub(super) fn missed(turn: &mut StepContext, reason: String) {
     }
     planning.failed = 0;
     let why = format!("the agent made no plan in {MAX_FAILED_PLANS} runs, the last reason: {reason}");
-    turn.fail(&why, "nothing was changed; fix the cause, then `/ralph plan` with wishes, or `/ralph abort`");
+    turn.fail(&why, "the work is unchanged; fix the cause, then `/ralph plan` with wishes, or `/ralph abort`");
 }
 
 /// Posts a new plan and waits for its approval.

@@ -141,7 +141,7 @@ pub(super) fn hands_over_instead(turn: &mut StepContext, then: &LoopStopReason) 
     turn.close_open_iteration(why);
     turn.next.requests.guidance.clear();
     turn.next.agent.session = None;
-    turn.because(format!("{why}; the work that was verified before the second opinion is handed over"));
+    turn.because(format!("{why}; the loop hands over the work that was verified before the second opinion"));
     let reason = LoopStopReason::Verified { why: why.clone() };
     if turn.next.branch.head.as_ref() == Some(&before.commit) {
         turn.finish(reason, "");
@@ -154,7 +154,7 @@ pub(super) fn hands_over_instead(turn: &mut StepContext, then: &LoopStopReason) 
 /// Verifies the state before the second opinion again. `words` states that its files were restored; empty if they were unchanged.
 pub(super) fn returned(turn: &mut StepContext, words: &str) {
     let Some(head) = turn.next.branch.head.clone() else { return next_iteration(turn) };
-    turn.because(format!("the work from before the second opinion is verified again{words}"));
+    turn.because(format!("the loop verifies the work from before the second opinion again{words}"));
     // The files are those that the opinion is about.
     if let Some(last) = turn.next.supervision.opinions.last.as_mut().filter(|_| !words.is_empty()) {
         last.commit = head;

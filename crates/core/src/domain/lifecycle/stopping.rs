@@ -52,7 +52,7 @@ impl StepContext {
         let why = then.why().to_owned();
         self.close_open_iteration(&why);
         if self.next.state != LoopState::Running {
-            self.go(LoopState::Running, "the best state is restored before the loop stops");
+            self.go(LoopState::Running, "the loop restores the best state before it stops");
         }
         self.put_best_back(iteration, commit, then);
     }
@@ -75,7 +75,7 @@ impl StepContext {
         if rank(&then) >= rank(&halting.then) {
             halting.then = then;
         }
-        self.because("the best state is being restored; the loop stops afterwards");
+        self.because("the loop restores the best state and then stops");
     }
 
     /// Restores the files of an iteration, after which the loop stops for the reason `then`.
@@ -158,7 +158,7 @@ impl StepContext {
             return self.halt_without(reason);
         }
         self.stop(LoopState::Paused, reason);
-        let advice = "nothing was pushed; `/ralph retry` discards the commits of the last iteration, `/ralph abort` ends the loop";
+        let advice = "the commits were not pushed; `/ralph retry` discards the commits of the last iteration, `/ralph abort` ends the loop";
         self.escalate(EscalationCause::BlockedChange, advice);
     }
 }

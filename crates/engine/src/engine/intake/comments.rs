@@ -252,7 +252,7 @@ impl Intake {
                 let text = ApprovedText::of(issue.unwrap_or(&now.clone()), now, created_at);
                 let text = self.approved(account, &place.repo, text, origin).await?;
                 if let Some(typed) = options.confirm.as_deref().filter(|typed| !text.hash().starts_with(*typed)) {
-                    let problem = format!("`{typed}` is not the hash of the current text; nothing was started.");
+                    let problem = format!("`{typed}` is not the hash of the current text; no loop was started.");
                     return refused(problem.to_string(), None);
                 }
                 let wanted = NewLoop { options, plan, request: command.request().to_owned(), existing };

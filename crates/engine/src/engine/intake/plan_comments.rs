@@ -49,7 +49,7 @@ impl Intake {
             let short = plan.short_hash();
             return Ok(Some(format!(
                 "The comment with the plan was edited after it was posted, so it may show something other than the plan `{short}`. \
-                 Nothing was started. The stored plan is posted again: read it, then `/ralph approve {short}`."
+                 The loop did not start. The stored plan is posted again: read it, then `/ralph approve {short}`."
             )));
         }
         Ok(None)

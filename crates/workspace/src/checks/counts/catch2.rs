@@ -9,7 +9,7 @@ pub(super) const RUNNER: Runner = Runner {
     versions: "2.13.10",
     fixtures: "catch2",
     reads: "below the rule `All tests passed (… in 2 test cases)` or `test cases: 4 | 2 passed | 1 failed`; the headings of \
-            failed test cases. Failed as expected counts as skipped. A fatal error condition makes it incomplete.",
+            failed test cases. Tests that failed as expected count as skipped. A fatal error condition makes it incomplete.",
     read,
 };
 

@@ -86,7 +86,7 @@ fn ambiguous_replacements_are_refused() {
         ("a", 1, "b\n", Ok("a\nb\n")),
         ("a\nb\n", 0, "x", Ok("x\na\nb\n")),
         ("a\nb\n", 2, "x", Ok("a\nb\nx\n")),
-        ("a\n", 2, "x", Err("nothing can be inserted after line 2")),
+        ("a\n", 2, "x", Err("line 2 does not exist")),
     ] {
         let made = inserted("f", text, after, new);
         match expected {

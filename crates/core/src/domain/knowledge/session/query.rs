@@ -117,7 +117,7 @@ pub fn forms(query: &str) -> Vec<Form> {
     let note = format!("the query is not a valid search expression; searched for {all} instead");
     forms.push(Form { expression: all, note: Some(note) });
     if terms.len() > 1 {
-        let note = format!("nothing contains all of it; searched for {any} instead");
+        let note = format!("no entry contains all of it; searched for {any} instead");
         forms.push(Form { expression: any, note: Some(note) });
     }
     forms

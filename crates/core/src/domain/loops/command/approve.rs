@@ -50,7 +50,7 @@ impl CommandDefinition for Approve {
         match &self.hash {
             Some(typed) if !plan.is_named(typed) => {
                 return target.reject(format!(
-                    "`{}` is not the hash of the plan that waits; nothing was started. Read the plan `{short}`, then \
+                    "`{}` is not the hash of the plan that waits; the loop did not start. Read the plan `{short}`, then \
                      `/ralph approve {short}`.",
                     shown(typed)
                 ));

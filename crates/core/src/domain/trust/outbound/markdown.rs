@@ -373,7 +373,7 @@ pub fn truncate_lines(text: &str, max_lines: usize, max_bytes: usize) -> String 
     if first == lines.len() && max_lines > 0 {
         let last = lines[first - 1];
         let tail = last.get(last.ceil_char_boundary(last.len().saturating_sub(max_bytes))..).unwrap_or_default();
-        return format!("… {} lines and the beginning of this one left out\n{tail}", first - 1);
+        return format!("… {} lines and the start of this line left out\n{tail}", first - 1);
     }
     let noun = if first == 1 { "line" } else { "lines" };
     format!("… {first} {noun} left out\n{}", lines[first..].join("\n")).trim_end().to_owned()

@@ -107,7 +107,7 @@ fn long_output_keeps_its_end() {
     assert_eq!(truncate_lines("a\nb", 0, 100), "… 2 lines left out");
     assert_eq!(
         truncate_lines(&"ä".repeat(10), 5, 5),
-        format!("… 0 lines and the beginning of this one left out\n{}", "ä".repeat(2))
+        format!("… 0 lines and the start of this line left out\n{}", "ä".repeat(2))
     );
     assert_eq!(truncate_lines("", 5, 5), "");
 }

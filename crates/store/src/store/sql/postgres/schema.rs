@@ -115,7 +115,7 @@ pub(super) fn update(client: &mut Client, schema: SchemaKey, patience: Duration)
         }
         if waited.elapsed() >= patience {
             return Err(failure(format!(
-                "its schema has to be changed, and processes of an older version of ralph-bot still use it; stop them, then start \
+                "its schema needs a change, but processes of an older version of ralph-bot still use it; stop them, then start \
                  this version again (waited {} s)",
                 patience.as_secs()
             )));
