@@ -75,7 +75,7 @@ config_section! {
         pub submodules: SubmodulesSection;
         /// Progress reports on the issue: a comment per iteration, or the status comment only.
         pub progress: ProgressReport;
-        /// Which loops make a plan for approval before the first iteration: loops with `/ralph plan` or the label `ralph:plan`,
+        /// Loops that make a plan for approval before the first iteration: loops with `/ralph plan` or the label `ralph:plan`,
         /// or every loop.
         pub plan: PlanPolicy;
         /// Protected paths, which an agent may change only if the issue or a request of a maintainer names the file.

@@ -41,7 +41,7 @@ config_section! {
         pub labels: BTreeMap<String, StatedFacts> => section;
         /// Progress reports on the issue: a comment per iteration, or the status comment only.
         pub progress: Option<ProgressReport>;
-        /// Which loops make a plan for approval before the first iteration: loops with `/ralph plan` or the label `ralph:plan`,
+        /// Loops that make a plan for approval before the first iteration: loops with `/ralph plan` or the label `ralph:plan`,
         /// or every loop; the operator's if omitted or less strict.
         pub plan: Option<PlanPolicy>;
         /// Protected paths, which an agent may not change.
