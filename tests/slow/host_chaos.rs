@@ -80,6 +80,9 @@ impl ChaosStory {
         let backends: String = AGENTS.iter().map(backend).collect();
         let text = format!("{head}backends:\n{backends}{tail}");
         let text = text.replace("updates: poll", "updates: poll, poll: 10s");
+        // A lost call is looked up after 20 intervals, when the kernel no longer sends it.
+        let text = text.replace("poll_ms: 50", "poll_ms: 300");
+        assert!(text.contains("poll_ms: 300"), "{text}");
         std::fs::write(&file, text).expect("written");
         Self { service, watch: WaitObserver::new(), folder, started: Instant::now() }
     }
@@ -121,6 +124,11 @@ impl ChaosStory {
         world.forge.label(&world.maintainer, world.repo, issue, "ralph:run").await.expect("labeled");
     }
 
+    /// Grants the accounts their requests of a new hour, because a long run needs more than 15,000.
+    fn renew_quotas(&self) {
+        self.service.world.forge.with(|state| state.quota.clear());
+    }
+
     /// Returns all loops; `None` while the database does not answer.
     async fn loops(&self) -> Option<Vec<Loop>> {
         self.service.store().await?.read(|c| loops::list(c, false, 1000)).await.ok()
@@ -130,6 +138,7 @@ impl ChaosStory {
     async fn open_issues(&self, count: usize, opened: &std::sync::atomic::AtomicUsize) {
         use std::sync::atomic::Ordering::SeqCst;
         loop {
+            self.renew_quotas();
             let ended = self.loops().await.map(|all| all.iter().filter(|one| one.state == LoopState::Review).count());
             while opened.load(SeqCst) < count + ended.unwrap_or_default() {
                 let number = opened.load(SeqCst);
@@ -148,6 +157,7 @@ impl ChaosStory {
         let mut failed: HashSet<String> = HashSet::new();
         let mut failures = Vec::new();
         loop {
+            self.renew_quotas();
             let all = self.loops().await.unwrap_or_default();
             let open: Vec<&Loop> = all.iter().filter(|one| one.state != LoopState::Review).collect();
             if all.len() == opened && open.is_empty() && self.service.is_idle().await {

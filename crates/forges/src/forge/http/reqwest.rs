@@ -10,8 +10,8 @@ use ralph_types::failure::Failure;
 use super::{MAX_ANSWER_BYTES, Timeouts, Transport, TransportError};
 use crate::net::client;
 
-/// Time after which the kernel drops data that the forge does not acknowledge. It is shorter than two thirds of a lease.
-/// Otherwise a change could arrive after a broken connection recovers, when another host has made it.
+/// Time after which the kernel drops data that the forge does not acknowledge. It is shorter than the default wait before a lost
+/// call is looked up (10 s). Otherwise a change could arrive after a broken connection recovers, when another attempt has made it.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(5);
 
 /// HTTP transport with reqwest.
