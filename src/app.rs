@@ -61,7 +61,7 @@ const LEASE: Duration = Duration::from_secs(30);
 /// Number of work trees of finished loops kept for reuse, per repository: the loops of a repository usually run one at a time.
 const WORK_TREE_POOL: usize = 2;
 /// Wait before the result of a call that timed out is looked up, in intervals of polling: 10 seconds by default, because lists of
-/// forges lag behind.
+/// forges lag behind, and because the kernel may send a lost request for 5 seconds.
 const AMBIGUITY_WAIT_POLLS: u32 = 20;
 /// Wait after the first failed call, in intervals of polling: 2 seconds by default.
 const RETRY_FIRST_POLLS: u32 = 4;

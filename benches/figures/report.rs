@@ -55,8 +55,9 @@ impl FigureRow {
         self
     }
 
+    /// Returns the ratio to the baseline; `None` without a baseline, or if it is zero.
     fn ratio(&self) -> Option<f64> {
-        self.baseline.as_ref().map(|(_, baseline)| self.measured / baseline)
+        self.baseline.as_ref().filter(|(_, baseline)| *baseline != 0.0).map(|(_, baseline)| self.measured / baseline)
     }
 
     /// Returns the target's description, and whether it is met; `None` without a target, and in debug builds.

@@ -21,11 +21,27 @@ pub(super) struct BodyRoom {
 struct Bodies {
     open: BTreeMap<u64, OpenBody>,
     next: u64,
+    /// Memory of the open bodies, in bytes.
+    used: usize,
 }
 
 impl Bodies {
-    fn used(&self) -> usize {
-        self.open.values().map(|body| body.bytes).sum()
+    /// Counts more bytes of a body if the budget permits it; `false` if not. A dropped body counts no bytes.
+    fn add(&mut self, id: u64, bytes: usize) -> bool {
+        let Some(body) = self.open.get_mut(&id) else { return true };
+        let fits = self.used + bytes <= DELIVERIES_BYTES;
+        if fits {
+            body.bytes += bytes;
+            self.used += bytes;
+        }
+        fits
+    }
+
+    /// Removes a body and returns it; `None` if it was removed before.
+    fn remove(&mut self, id: u64) -> Option<OpenBody> {
+        let body = self.open.remove(&id)?;
+        self.used -= body.bytes;
+        Some(body)
     }
 
     /// Returns the incomplete body with the highest cost; `bytes` more bytes of the body `arriving` are not counted yet.
@@ -79,6 +95,9 @@ impl BodyPlace<'_> {
     /// Counts received bytes. If the budget is used up, waits for complete bodies, because the service is about to verify
     /// and store them. Without complete bodies, drops the costliest body, which may be this one.
     pub(super) async fn add(&self, bytes: usize) {
+        if self.room.bodies().add(self.id, bytes) {
+            return;
+        }
         loop {
             let freed = self.room.freed.notified();
             tokio::pin!(freed);
@@ -86,15 +105,12 @@ impl BodyPlace<'_> {
             freed.as_mut().enable();
             {
                 let mut bodies = self.room.bodies();
-                if bodies.used() + bytes <= DELIVERIES_BYTES || !bodies.open.contains_key(&self.id) {
-                    if let Some(body) = bodies.open.get_mut(&self.id) {
-                        body.bytes += bytes;
-                    }
+                if bodies.add(self.id, bytes) {
                     return;
                 }
                 if !bodies.open.values().any(|body| body.is_complete) {
                     let costliest = bodies.costliest(self.id, bytes).unwrap_or(self.id);
-                    if let Some(body) = bodies.open.remove(&costliest) {
+                    if let Some(body) = bodies.remove(costliest) {
                         body.dropped.notify_one();
                     }
                     continue;
@@ -109,22 +125,17 @@ impl BodyPlace<'_> {
         self.dropped.notified().await;
     }
 
-    /// Whether the body must be dropped.
-    pub(super) fn is_dropped(&self) -> bool {
-        !self.room.bodies().open.contains_key(&self.id)
-    }
-
-    /// Marks the body as complete, so it keeps its memory until it is released.
-    pub(super) fn complete(&self) {
-        if let Some(body) = self.room.bodies().open.get_mut(&self.id) {
-            body.is_complete = true;
-        }
+    /// Marks the body as complete, so it keeps its memory until it is released; `false` if it must be dropped.
+    pub(super) fn complete(&self) -> bool {
+        let mut bodies = self.room.bodies();
+        let body = bodies.open.get_mut(&self.id);
+        body.map(|body| body.is_complete = true).is_some()
     }
 }
 
 impl Drop for BodyPlace<'_> {
     fn drop(&mut self) {
-        self.room.bodies().open.remove(&self.id);
+        self.room.bodies().remove(self.id);
         self.room.freed.notify_waiters();
     }
 }
@@ -134,6 +145,12 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
+
+    impl BodyPlace<'_> {
+        fn is_dropped(&self) -> bool {
+            !self.room.bodies().open.contains_key(&self.id)
+        }
+    }
 
     #[tokio::test]
     async fn large_body_yields_to_a_small_one() {
@@ -170,12 +187,12 @@ mod tests {
         let room = BodyRoom::default();
         let (complete, late) = (room.enter(), room.enter());
         complete.add(DELIVERIES_BYTES).await;
-        complete.complete();
+        assert!(complete.complete());
         let mut adding = Box::pin(late.add(1));
         assert!(adding.as_mut().now_or_never().is_none());
         drop(complete);
         adding.await;
         assert!(!late.is_dropped());
-        assert_eq!(room.bodies().used(), 1);
+        assert_eq!(room.bodies().used, 1);
     }
 }

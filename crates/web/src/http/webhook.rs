@@ -178,9 +178,5 @@ async fn read(edge: &HttpState, body: Body) -> Result<(Vec<u8>, BodyPlace<'_>), 
         bytes.extend_from_slice(&chunk);
         kill_point("K02");
     }
-    if place.is_dropped() {
-        return Err(full);
-    }
-    place.complete();
-    Ok((bytes, place))
+    if place.complete() { Ok((bytes, place)) } else { Err(full) }
 }

@@ -1,5 +1,7 @@
 //! HTTP transport with reqwest: timeouts, a size limit, no redirects, no decompression.
 
+use std::time::Duration;
+
 use ::http::{Request, Response};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
@@ -7,6 +9,10 @@ use ralph_types::failure::Failure;
 
 use super::{MAX_ANSWER_BYTES, Timeouts, Transport, TransportError};
 use crate::net::client;
+
+/// Time after which the kernel drops data that the forge does not acknowledge. It is shorter than the default wait before a lost
+/// call is looked up (10 s). Otherwise a change could arrive after a broken connection recovers, when another attempt has made it.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(5);
 
 /// HTTP transport with reqwest.
 pub struct ReqwestTransport {
@@ -32,8 +38,7 @@ impl ReqwestTransport {
             .connect_timeout(timeouts.connect)
             .read_timeout(timeouts.idle)
             .timeout(timeouts.total)
-            // Otherwise the kernel sends a change again after a broken connection recovers, although a later attempt has made it.
-            .tcp_user_timeout(timeouts.idle * 2 / 3)
+            .tcp_user_timeout(UNACKNOWLEDGED)
             .build()
             .map_err(|error| failed(error, false))?;
         Ok(Self { client, max_bytes })
