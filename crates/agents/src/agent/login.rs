@@ -289,7 +289,7 @@ mod tests {
         assert!(std::error::Error::source(&error).is_some_and(|cause| cause.is::<io::Error>()), "{error:?}");
         assert_eq!(
             format!("{error:#}"),
-            "the login in /nonexistent/auth.json cannot be read: No such file or directory (os error 2); log in again"
+            "cannot read the login in /nonexistent/auth.json: No such file or directory (os error 2); log in again"
         );
     }
 }

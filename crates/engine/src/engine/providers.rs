@@ -402,12 +402,19 @@ impl Calls {
     }
 
     /// Settles the calls of a run whose process died, and stores its turn as interrupted. Calls that had ended were recorded, but
-    /// the loop had not received them.
-    pub(super) async fn settle_lost(&self, current: &Loop, ticket: u64) -> Result<LostCalls, StoreError> {
+    /// the loop had not received them. Fails if the lease is lost, because the open calls may be those of the next host.
+    pub(super) async fn settle_lost(
+        &self,
+        current: &Loop,
+        ticket: u64,
+        lease: &LeaseToken,
+    ) -> Result<LostCalls, StoreError> {
+        let lease = lease.clone();
         let (id, settings, now) = (current.id.clone(), self.settings.backends.clone(), self.context.clock.now());
         let counted = self.backends.iter().filter(|(_, backend)| !backend.hidden_keys().is_empty());
         let counted: BTreeSet<String> = counted.map(|(name, _)| name.clone()).collect();
         let ended = self.context.store.write(move |c| {
+            lease.check(c)?;
             let lost = calls::abandon(c, &id, &counted, &settings, now)?;
             session::cut_turn(c, &id)?;
             let prefix = calls::key_prefix(&id, ticket);

@@ -160,7 +160,8 @@ impl Work {
             self.verification.programs.end_processes(&current).await;
         }
         if effect.ticket().is_some_and(|ticket| ticket != current.run.ticket) {
-            return outdated(&self.runs.calls, claimed, effect, &current).await;
+            let lease = claimed.token(&self.executor.leases.owner.name());
+            return outdated(&self.runs.calls, claimed, effect, &current, &lease).await;
         }
         let account = self.forges.account(&claimed.place.repo)?;
         let repo = match self.work_repository(account, claimed, effect).await? {

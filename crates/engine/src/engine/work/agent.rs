@@ -64,7 +64,7 @@ impl Runs {
         let plans = attempt.plans();
         let Attempt { ticket, iteration, attempt, lease, was_started } = attempt;
         if was_started {
-            let LostCalls { cost, before_start } = self.calls.settle_lost(current, ticket).await?;
+            let LostCalls { cost, before_start } = self.calls.settle_lost(current, ticket, &lease).await?;
             let salvaged = self.verification.workspaces.salvage(&current.id, repo).await.unwrap_or_default();
             let lost = WorkOutcome::AgentLost { salvaged, cost, before_start };
             return Ok(Receipt::outcome("the run was lost", ticket, lost));

@@ -5,6 +5,7 @@ use crate::domain::loops::{Loop, WorkOutcome};
 use crate::domain::model::opinion::{OpinionEnd, OpinionRun};
 use crate::engine::providers::{Calls, LostCalls};
 use crate::engine::receipt::{EffectError, Receipt};
+use crate::store::leases::LeaseToken;
 use crate::store::outbox::ClaimedEffect;
 
 /// Ends work for which the loop no longer waits. The cost of a lost run is recorded nevertheless.
@@ -13,16 +14,17 @@ pub(super) async fn outdated(
     claimed: &ClaimedEffect,
     effect: &WorkEffect,
     current: &Loop,
+    lease: &LeaseToken,
 ) -> Result<Receipt, EffectError> {
     let why = "the loop no longer waits for this work".to_owned();
     let was_started = claimed.attempts > 0;
     match *effect {
         WorkEffect::Agent { ticket, .. } | WorkEffect::Plan { ticket, .. } if was_started => {
-            let LostCalls { cost, before_start } = calls.settle_lost(current, ticket).await?;
+            let LostCalls { cost, before_start } = calls.settle_lost(current, ticket, lease).await?;
             Ok(Receipt::outcome(why, ticket, WorkOutcome::AgentLost { salvaged: None, cost, before_start }))
         }
         WorkEffect::SecondOpinion { ticket, ref commit } if was_started => {
-            let cost = calls.settle_lost(current, ticket).await?.cost;
+            let cost = calls.settle_lost(current, ticket, lease).await?.cost;
             let backend = current.settings.policy.review.as_ref().map_or("", |review| review.backend.as_str());
             let lost = OpinionRun::free(commit.clone(), backend, OpinionEnd::Lost);
             let run = Box::new(OpinionRun { cost, estimated: true, ..lost });

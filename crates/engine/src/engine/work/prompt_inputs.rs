@@ -253,7 +253,7 @@ impl Prompts {
         lease: &LeaseToken,
         cancel: &CancellationToken,
     ) -> Result<Money, StoreError> {
-        self.calls.settle_lost(current, 0).await?;
+        self.calls.settle_lost(current, 0, lease).await?;
         // The final summary may not exist yet.
         summarize(&self.context, &self.recall.settings, current).await;
         self.sum_up_in_words(&Questions::of(current, 0, lease, cancel), |_| true).await;

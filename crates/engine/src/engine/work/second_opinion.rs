@@ -107,7 +107,7 @@ impl Opinions {
         };
         let asked = OpinionRequest { current, review, commit, ticket, lease };
         if claimed.attempts > 0 {
-            self.calls.settle_lost(current, ticket).await?;
+            self.calls.settle_lost(current, ticket, lease).await?;
             let cost = self.uncharged(current).await?;
             if let Some(run) = self.kept_opinion(&asked).await {
                 return Ok(OpinionRun { cost, ..run });

@@ -190,7 +190,7 @@ fn status_without_result_line_follows_from_the_end() {
 fn unknown_lines_are_reported_as_text() {
     let (text, events) = read(&["Hello,", "", "it is done."], ProcessEnd::Exited(0), "");
     assert_eq!((text.status, text.final_message.as_str()), (AgentStatus::Finished, "Hello,\n\nit is done."));
-    assert!(text.errors[0].contains("read as text"), "{:?}", text.errors);
+    assert!(text.errors[0].contains("read it as text"), "{:?}", text.errors);
     assert_eq!(events.len(), 2);
 
     let (renamed, _) = read(&[INIT, SAID, r#"{"type":"outcome","fine":true}"#], ProcessEnd::Exited(0), "");

@@ -115,7 +115,8 @@ fn damaged_deliveries_are_answered_without_new_claims() {
                 let event = serde_json::to_value(event).unwrap()["event"].as_str().unwrap().to_owned();
                 let less = ["pull_changed", "repository_changed", "checks_changed"];
                 // With another title than before, the delivery is an edit.
-                let is_edit = path == "/pull_request/title" && event == "issue_edited";
+                let is_title = ["/pull_request/title", "/changes/title/from"].contains(&path);
+                let is_edit = is_title && event == "issue_edited";
                 assert!(
                     event == undamaged || less.contains(&event.as_str()) || is_edit,
                     "{name} {path}: {undamaged} became {event}"
