@@ -402,7 +402,7 @@ impl Calls {
     }
 
     /// Settles the calls of a run whose process died, and stores its turn as interrupted. Calls that had ended were recorded, but
-    /// the loop had not received them. Fails if the lease is lost, because the open calls may be those of the next host.
+    /// the loop had not received them. Fails if the lease is lost, because the next host may have opened the calls.
     pub(super) async fn settle_lost(
         &self,
         current: &Loop,
