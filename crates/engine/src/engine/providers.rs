@@ -170,8 +170,7 @@ impl Calls {
         let (now, seed) = (self.context.clock.now(), u64::from(random()));
         let models = self.models(current, role, now);
         let settings = self.settings.backends.clone();
-        let begun = self.context.store.write(move |c| {
-            lease.check(c)?;
+        let begun = self.context.store.write_held(&lease, move |c| {
             let models = |name: &str| wanted.iter().chain(models.get(name).into_iter().flatten()).cloned().collect();
             let begun = calls::begin(c, &caller, &request, &models, &settings, seed, now)?;
             kill_point("K15b");
@@ -409,12 +408,10 @@ impl Calls {
         ticket: u64,
         lease: &LeaseToken,
     ) -> Result<LostCalls, StoreError> {
-        let lease = lease.clone();
         let (id, settings, now) = (current.id.clone(), self.settings.backends.clone(), self.context.clock.now());
         let counted = self.backends.iter().filter(|(_, backend)| !backend.hidden_keys().is_empty());
         let counted: BTreeSet<String> = counted.map(|(name, _)| name.clone()).collect();
-        let ended = self.context.store.write(move |c| {
-            lease.check(c)?;
+        let ended = self.context.store.write_held(lease, move |c| {
             let lost = calls::abandon(c, &id, &counted, &settings, now)?;
             session::cut_turn(c, &id)?;
             let prefix = calls::key_prefix(&id, ticket);

@@ -272,7 +272,7 @@ impl Work {
                 self.runs.forget_sessions(current);
                 self.runs.images.forget_images(current);
                 self.verification.workspaces.release(&current.id, repo).await?;
-                self.handover.forget(current).await?;
+                self.handover.forget(current, &lease).await?;
                 let input = (asked > Money(0)).then_some(WorkOutcome::AskedAtEnd { cost: asked });
                 let input = input.map(|outcome| LoopInput::Outcome { ticket: 0, outcome });
                 Ok(Receipt { input, ..Receipt::text("tree released") })

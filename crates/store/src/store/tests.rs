@@ -174,6 +174,12 @@ async fn expired_lease_rejects_late_work() {
     let check = |owner: &'static str, fence: i64| store.write(move |c| leases::check(c, "l", owner, fence));
     assert!(matches!(check("a", 1).await, Err(StoreError::Fenced { .. })));
     check("b", 2).await.expect("held");
+    for (owner, fence) in [("b", 2), ("a", 1)] {
+        let token = LeaseToken { name: "l".to_owned(), owner: owner.to_owned(), fence };
+        let _ = store.write_held(&token, move |c| installation::set(c, "writer", owner)).await;
+    }
+    let writer = store.read(|c| installation::get(c, "writer")).await.expect("read");
+    assert_eq!(writer.as_deref(), Some("b"), "the former holder writes no more");
     let renew = |owner: &'static str, fence: i64| {
         store.write(move |c| leases::renew(c, owner, &[("l".to_owned(), fence)], Timestamp(89), 10))
     };

@@ -425,7 +425,10 @@ impl Assistants {
             ended: self.context.clock.now(),
         };
         let id = current.id.clone();
-        let kept = self.context.store.write(move |c| turns::add_turn(c, &id, &turns::NewTurn::pack(turn)).map(drop));
+        let kept = self
+            .context
+            .store
+            .write_held(questions.lease, move |c| turns::add_turn(c, &id, &turns::NewTurn::pack(turn)).map(drop));
         if let Err(error) = kept.await {
             tracing::warn!(loop_id = %current.id, %error, "could not store a question in the session memory");
         }

@@ -11,6 +11,7 @@ use crate::engine::context::ServiceContext;
 use crate::engine::forges::account::ForgeAccount;
 use crate::engine::git_access::ForgeGit;
 use crate::engine::receipt::EffectError;
+use crate::store::leases::LeaseToken;
 use crate::store::loop_files::LoopCommits;
 use crate::store::{hosts, loop_files};
 use crate::workspace::{PrepareTree, WorkspaceError, Workspaces};
@@ -111,11 +112,11 @@ impl Handover {
         })
     }
 
-    /// Deletes the saved commits and session of a loop.
-    pub(super) async fn forget(&self, current: &Loop) -> Result<(), EffectError> {
+    /// Deletes the saved commits and session of a loop. Fails if the lease is lost, because the next host may have saved others.
+    pub(super) async fn forget(&self, current: &Loop, lease: &LeaseToken) -> Result<(), EffectError> {
         let id = current.id.clone();
         if self.context.store.is_server() {
-            self.context.store.write(move |c| loop_files::forget(c, &id)).await?;
+            self.context.store.write_held(lease, move |c| loop_files::forget(c, &id)).await?;
         }
         Ok(())
     }

@@ -215,8 +215,8 @@ impl Prompts {
         };
         let reflection = Reflection { failed: answer.what_failed, why: answer.why, next: answer.next, ..noted };
         let (id, masker, now) = (current.id.clone(), self.verification.checks.masker.clone(), self.context.clock.now());
-        let kept = self.context.store.write(move |c| memory::add_reflection(c, &masker, &id, &reflection, now)).await;
-        if let Err(error) = kept {
+        let add = move |c: &Connection| memory::add_reflection(c, &masker, &id, &reflection, now);
+        if let Err(error) = self.context.store.write_held(questions.lease, add).await {
             tracing::warn!(loop_id = %current.id, %error, "could not store a reflection");
         }
     }
@@ -240,7 +240,9 @@ impl Prompts {
         // Files and errors stay as counted.
         let summary = SessionSummary { text: answer.summary, decisions, extractive: false, made_at, ..newest };
         let id = current.id.clone();
-        if let Err(error) = self.context.store.write(move |c| session::add_summary(c, &id, &summary)).await {
+        if let Err(error) =
+            self.context.store.write_held(questions.lease, move |c| session::add_summary(c, &id, &summary)).await
+        {
             tracing::warn!(loop_id = %current.id, %error, "could not store a summary");
         }
     }

@@ -87,9 +87,8 @@ impl Runs {
     ) {
         let turn = turns::NewRunningTurn::pack(self.turn_of(task, chosen, prompt, (learnings.to_vec(), started)));
         let id = task.current.id.clone();
-        let lease = task.lease.clone();
-        let begin = move |c: &Connection| lease.check(c).and_then(|()| turns::begin_turn(c, &id, &turn));
-        if let Err(error) = self.context.store.write(begin).await {
+        let begin = move |c: &Connection| turns::begin_turn(c, &id, &turn);
+        if let Err(error) = self.context.store.write_held(&task.lease, begin).await {
             tracing::warn!(loop_id = %task.current.id, %error, "a run is not visible before it ends");
         }
     }
@@ -109,9 +108,8 @@ impl Runs {
         }
         let (id, now, count) = (task.current.id.clone(), self.context.clock.now(), events.len());
         let batch = turns::RunBatch::pack(events, output);
-        let lease = task.lease.clone();
-        let add = move |c: &Connection| lease.check(c).and_then(|()| turns::add_batch(c, &id, &batch, now));
-        match self.context.store.write(add).await {
+        let add = move |c: &Connection| turns::add_batch(c, &id, &batch, now);
+        match self.context.store.write_held(&task.lease, add).await {
             Ok(true) => monitor.stored += count,
             Ok(false) => {}
             Err(error) => {
