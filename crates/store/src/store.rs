@@ -48,7 +48,6 @@ use ralph_types::failure::Failure;
 use tokio_util::sync::CancellationToken;
 
 pub use copy::{CopiedTable, copy_database};
-use leases::LeaseToken;
 use schema::SchemaLock;
 pub use sql::SqliteError;
 use sql::checkpointer::Checkpointer;
@@ -406,19 +405,6 @@ impl Store {
         let pending = group.add(work);
         self.submit(group)?;
         self.outcome(pending).await
-    }
-
-    /// Runs `work` like [`write`](Self::write), in a transaction that first checks the lease of its holder.
-    ///
-    /// # Errors
-    /// `Fenced` if another process has taken over.
-    pub async fn write_held<T, F>(&self, lease: &LeaseToken, work: F) -> StoreResult<T>
-    where
-        T: Send + 'static,
-        F: FnOnce(&Connection) -> StoreResult<T> + Send + 'static,
-    {
-        let lease = lease.clone();
-        self.write(move |c| lease.check(c).and_then(|()| work(c))).await
     }
 
     /// Runs `work` in a write transaction like [`write`](Self::write), and repeats it while the disk is full. Used for

@@ -170,12 +170,12 @@ impl Calls {
         let (now, seed) = (self.context.clock.now(), u64::from(random()));
         let models = self.models(current, role, now);
         let settings = self.settings.backends.clone();
-        let begun = self.context.store.write_held(&lease, move |c| {
+        let begun = self.context.store.write(lease.guard(move |c| {
             let models = |name: &str| wanted.iter().chain(models.get(name).into_iter().flatten()).cloned().collect();
             let begun = calls::begin(c, &caller, &request, &models, &settings, seed, now)?;
             kill_point("K15b");
             Ok(begun)
-        });
+        }));
         let begun = begun.await?;
         kill_point("K15c");
         if let CallDecision::Call { changes, .. } = &begun {
@@ -411,13 +411,13 @@ impl Calls {
         let (id, settings, now) = (current.id.clone(), self.settings.backends.clone(), self.context.clock.now());
         let counted = self.backends.iter().filter(|(_, backend)| !backend.hidden_keys().is_empty());
         let counted: BTreeSet<String> = counted.map(|(name, _)| name.clone()).collect();
-        let ended = self.context.store.write_held(lease, move |c| {
+        let ended = self.context.store.write(lease.guard(move |c| {
             let lost = calls::abandon(c, &id, &counted, &settings, now)?;
             session::cut_turn(c, &id)?;
             let prefix = calls::key_prefix(&id, ticket);
             let before_start = !calls::has_agent(c, &prefix)?;
             Ok((lost, LostCalls { cost: calls::cost_of(c, &prefix)?, before_start }))
-        });
+        }));
         let (lost, settled) = ended.await?;
         for (backend, role, cost) in lost {
             self.context.metrics.call((&backend, role.word()), "lost", TokenUsage::default().by_kind(), cost.usd());

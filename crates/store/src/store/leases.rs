@@ -27,6 +27,16 @@ impl LeaseToken {
     pub fn check(&self, c: &Connection) -> StoreResult<()> {
         check(c, &self.name, &self.owner, self.fence)
     }
+
+    /// Returns `work` for a write transaction that first checks the lease. The work returns `Fenced` and writes no data if another
+    /// process has taken over.
+    pub fn guard<T, F>(&self, work: F) -> impl FnOnce(&Connection) -> StoreResult<T> + Send + 'static + use<T, F>
+    where
+        F: FnOnce(&Connection) -> StoreResult<T> + Send + 'static,
+    {
+        let lease = self.clone();
+        move |c| lease.check(c).and_then(|()| work(c))
+    }
 }
 
 /// Returns the time by which leases expire: the server's, or `now`, which is the caller's, if the database is a file.

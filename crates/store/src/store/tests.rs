@@ -175,8 +175,8 @@ async fn expired_lease_rejects_late_work() {
     assert!(matches!(check("a", 1).await, Err(StoreError::Fenced { .. })));
     check("b", 2).await.expect("held");
     for (owner, fence) in [("b", 2), ("a", 1)] {
-        let token = LeaseToken { name: "l".to_owned(), owner: owner.to_owned(), fence };
-        let _ = store.write_held(&token, move |c| installation::set(c, "writer", owner)).await;
+        let token = leases::LeaseToken { name: "l".to_owned(), owner: owner.to_owned(), fence };
+        let _ = store.write(token.guard(move |c| installation::set(c, "writer", owner))).await;
     }
     let writer = store.read(|c| installation::get(c, "writer")).await.expect("read");
     assert_eq!(writer.as_deref(), Some("b"), "the former holder writes no more");

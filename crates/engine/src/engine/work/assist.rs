@@ -428,7 +428,7 @@ impl Assistants {
         let kept = self
             .context
             .store
-            .write_held(questions.lease, move |c| turns::add_turn(c, &id, &turns::NewTurn::pack(turn)).map(drop));
+            .write(questions.lease.guard(move |c| turns::add_turn(c, &id, &turns::NewTurn::pack(turn)).map(drop)));
         if let Err(error) = kept.await {
             tracing::warn!(loop_id = %current.id, %error, "could not store a question in the session memory");
         }

@@ -116,7 +116,7 @@ impl Handover {
     pub(super) async fn forget(&self, current: &Loop, lease: &LeaseToken) -> Result<(), EffectError> {
         let id = current.id.clone();
         if self.context.store.is_server() {
-            self.context.store.write_held(lease, move |c| loop_files::forget(c, &id)).await?;
+            self.context.store.write(lease.guard(move |c| loop_files::forget(c, &id))).await?;
         }
         Ok(())
     }

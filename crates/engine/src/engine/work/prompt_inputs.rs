@@ -216,7 +216,7 @@ impl Prompts {
         let reflection = Reflection { failed: answer.what_failed, why: answer.why, next: answer.next, ..noted };
         let (id, masker, now) = (current.id.clone(), self.verification.checks.masker.clone(), self.context.clock.now());
         let add = move |c: &Connection| memory::add_reflection(c, &masker, &id, &reflection, now);
-        if let Err(error) = self.context.store.write_held(questions.lease, add).await {
+        if let Err(error) = self.context.store.write(questions.lease.guard(add)).await {
             tracing::warn!(loop_id = %current.id, %error, "could not store a reflection");
         }
     }
@@ -241,7 +241,7 @@ impl Prompts {
         let summary = SessionSummary { text: answer.summary, decisions, extractive: false, made_at, ..newest };
         let id = current.id.clone();
         if let Err(error) =
-            self.context.store.write_held(questions.lease, move |c| session::add_summary(c, &id, &summary)).await
+            self.context.store.write(questions.lease.guard(move |c| session::add_summary(c, &id, &summary))).await
         {
             tracing::warn!(loop_id = %current.id, %error, "could not store a summary");
         }

@@ -88,7 +88,7 @@ impl Runs {
         let turn = turns::NewRunningTurn::pack(self.turn_of(task, chosen, prompt, (learnings.to_vec(), started)));
         let id = task.current.id.clone();
         let begin = move |c: &Connection| turns::begin_turn(c, &id, &turn);
-        if let Err(error) = self.context.store.write_held(&task.lease, begin).await {
+        if let Err(error) = self.context.store.write(task.lease.guard(begin)).await {
             tracing::warn!(loop_id = %task.current.id, %error, "a run is not visible before it ends");
         }
     }
@@ -109,7 +109,7 @@ impl Runs {
         let (id, now, count) = (task.current.id.clone(), self.context.clock.now(), events.len());
         let batch = turns::RunBatch::pack(events, output);
         let add = move |c: &Connection| turns::add_batch(c, &id, &batch, now);
-        match self.context.store.write_held(&task.lease, add).await {
+        match self.context.store.write(task.lease.guard(add)).await {
             Ok(true) => monitor.stored += count,
             Ok(false) => {}
             Err(error) => {
